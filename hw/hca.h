@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The HCA: queue pairs, completion queues, keys, page faults, and the engine that drives them.
+ * core/ checks what a driver's upper half checks (limits, states, handles, use counts) and calls this;
+ * this room does what the hardware does.
+ *
+ * Types of verbs' data (work requests, completions, attributes) are <infiniband/verbs.h>'s own; its
+ * objects (ibv_qp, ...) are not known here. Errors: negative errno, but where said.
+ *
+ * One HCA runtime a process (struct hca_node: net, engine, QP and key tables), shared by its devices.
+ */
+#ifndef FL_HW_HCA_H
+#define FL_HW_HCA_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "hw/profile.h"
+#include "net/net.h"
+#include "umem/umem.h"
+#include "util/config.h"
+#include "util/seg.h"
+
+struct hca_dev;
+struct hca_cq;
+struct hca_qp;
+struct hca_srq;
+struct hca_mr;
+
+/* ---- life ---- */
+
+/*
+ * Starts the process's runtime (segment must exist). Starts no thread: the engine starts with the first
+ * QP. Called by the registry under LOCK_REGISTRY, once.
+ */
+int hca_node_start(const struct fl_config *cfg, struct seg *seg);
+/*
+ * In the child of a fork: everything of the parent's is dead (its QPs answer EIO here); forget it, so
+ * that hca_node_start() can begin anew.
+ */
+void hca_node_fork_child(void);
+
+/* A device: index into the segment's devices. Lives as long as the process. */
+int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,
+		   struct hca_dev **dev);
+
+/* ---- events that go up; called without locks, from any thread ---- */
+
+struct hca_event_ops {
+	void (*comp)(void *uobject);			       /* a CQ that was armed has a completion */
+	void (*cq_async)(void *uobject, enum ibv_event_type);  /* IBV_EVENT_CQ_ERR */
+	void (*qp_async)(void *uobject, enum ibv_event_type);  /* ACCESS_ERR, REQ_ERR, FATAL, COMM_EST, SQ_DRAINED, LAST_WQE */
+	void (*srq_async)(void *uobject, enum ibv_event_type); /* SRQ_LIMIT_REACHED */
+};
+void hca_set_event_ops(const struct hca_event_ops *ops);
+
+/* ---- completion queues ---- */
+
+struct hca_cqe {
+	struct ibv_wc wc;
+	uint64_t timestamp_ns; /* CLOCK_MONOTONIC; CLOCK_REALTIME beside it where asked for; 0: not asked for */
+	uint64_t realtime_ns;
+};
+
+/* depth: entries it must hold (core has rounded it) */
+int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uobject, struct hca_cq **cq);
+/* makes progress for the process when empty; returns 0..n */
+int hca_cq_poll(struct hca_cq *cq, int n, struct ibv_wc *wc);
+/* the same, one at a time, with time stamps */
+int hca_cq_poll_one(struct hca_cq *cq, struct hca_cqe *cqe);
+/* arms it: one comp() for the next completion (solicited: that is solicited or in error) */
+void hca_cq_req_notify(struct hca_cq *cq, bool solicited_only);
+/* -EINVAL: more are in it than the new depth holds */
+int hca_cq_resize(struct hca_cq *cq, uint32_t depth);
+/* no QP uses it any more; when it returns no comp() runs, nor will */
+void hca_cq_destroy(struct hca_cq *cq);
+
+/* ---- keys ---- */
+
+/*
+ * Gives umem (which passes to the MR) a key: lkey == rkey. pd: the PD's handle. iova: what addresses in
+ * work requests are, for umem->address. -ENOMEM: all keys are in use.
+ */
+int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64_t iova, unsigned access,
+		  struct hca_mr **mr);
+uint32_t hca_mr_key(const struct hca_mr *mr);
+/* The key is dead and no access in flight when it returns; the umem is released. */
+void hca_mr_destroy(struct hca_mr *mr);
+/* prefetch and friends: advice as ibv_advise_mr's; 0 or positive errno; -EOPNOTSUPP until it is there */
+int hca_mr_advise(struct hca_dev *dev, uint32_t pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		  struct ibv_sge *sg, uint32_t num_sge);
+
+/* ---- queue pairs ---- */
+
+struct hca_qp_init {
+	enum ibv_qp_type type;
+	uint32_t pd;
+	struct hca_cq *send_cq, *recv_cq;
+	struct hca_srq *srq; /* or NULL */
+	struct ibv_qp_cap cap; /* granted: core has rounded it */
+	bool sq_sig_all;
+	void *uobject;
+};
+
+/* -EAGAIN: no QPN is left; -EOPNOTSUPP: no such transport here. Starts the engine when it is the first. */
+int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hca_qp **qp);
+uint32_t hca_qp_num(const struct hca_qp *qp);
+/* its own attributes as they stand; what was never set is zero */
+void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr);
+/*
+ * core has checked the transition, the mask and every value (ib_modify_qp_is_ok and the device's
+ * limits) and holds no lock; sgid is what attr->ah_attr names. Returns what net_path_open() returns.
+ */
+int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask, const uint8_t sgid[16]);
+/* its CQEs that are still in a CQ are removed, as the specification says */
+void hca_qp_destroy(struct hca_qp *qp);
+
+/* As ibv_post_send() and ibv_post_recv(): 0 or a POSITIVE errno, *bad the first not posted. EINVAL: state,
+ * opcode, too many SGEs, inline too long; ENOMEM: queue full; EIO: the QP is a forked parent's. */
+int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ---- shared receive queues ---- */
+
+int hca_srq_create(struct hca_dev *dev, uint32_t pd, uint32_t max_wr, uint32_t max_sge, void *uobject,
+		   struct hca_srq **srq);
+int hca_srq_modify(struct hca_srq *srq, const struct ibv_srq_attr *attr, int mask);
+void hca_srq_query(struct hca_srq *srq, struct ibv_srq_attr *attr);
+void hca_srq_destroy(struct hca_srq *srq);
+int hca_post_srq_recv(struct hca_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+#endif

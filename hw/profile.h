@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Device models: what a driver answers, as data. A profile's file names where each value comes from.
+ */
+#ifndef FL_HW_PROFILE_H
+#define FL_HW_PROFILE_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct hca_profile {
+	const char *name;	 /* "mlx5" */
+	const char *description; /* one line, for `faultline devices` */
+	struct ibv_device_attr attr; /* guids and phys_port_cnt are filled in elsewhere */
+	uint64_t device_cap_flags_ex;
+	struct ibv_odp_caps odp; /* per transport */
+	uint32_t xrc_odp_caps;
+	uint64_t completion_timestamp_mask; /* 0: no time stamps */
+	uint64_t hca_core_clock;	    /* kHz */
+	uint32_t num_comp_vectors;
+	uint32_t max_inline_data;
+	uint8_t active_width, active_speed; /* enum of the port attributes; a valid pair */
+	uint16_t gid_tbl_len;
+	uint32_t max_msg_sz;
+	unsigned access_supported;    /* mandatory IBV_ACCESS_* bits it takes */
+	uint32_t qp_types;	      /* bit per enum ibv_qp_type */
+	bool cap_rounding_pow2;	      /* queue depths are rounded up to 2^n - 1 (rxe) or 2^n (mlx5) */
+	int odp_refused;	      /* errno for IBV_ACCESS_ON_DEMAND where it has no ODP */
+};
+
+/* NULL when there is none of that name */
+const struct hca_profile *hca_profile_find(const char *name);
+/* all of them, NULL-terminated */
+extern const struct hca_profile *const hca_profiles[];
+
+#endif

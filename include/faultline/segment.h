@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The shared segment of a Faultline process: what it lets others see.
+ *
+ * Every process that opens a device owns one segment, a memfd. Its listener (an abstract UNIX socket
+ * "\0faultline/<slot>") hands a descriptor of it to processes of the same user: to peers, which must
+ * see the key table and whether the owner sleeps, and to `faultline stat`. `faultline run` is given a
+ * descriptor as the process starts, so that it can report after the process is gone, however it went.
+ *
+ * Shape: offsets are from the start of the segment, and nothing in it is an address, so that it means
+ * the same in every process that maps it. The owner alone writes. Units are in the names or comments.
+ * A reader checks magic and version first, and treats every offset as hostile: the owner is another
+ * process. Counters are 64-bit, only grow unless said to be a gauge, and are read without a lock, so
+ * two of them need not be of the same instant.
+ */
+#ifndef FAULTLINE_SEGMENT_H
+#define FAULTLINE_SEGMENT_H
+
+#include <stdint.h>
+
+#define FAULTLINE_SEGMENT_MAGIC   0x31656e696c747566ull /* "futline1", little endian */
+#define FAULTLINE_SEGMENT_VERSION 1
+#define FAULTLINE_MAX_DEVICES	  8
+#define FAULTLINE_MAX_HAZARDS	  512
+
+/*
+ * Device counters: X(name, is_gauge, what it counts).
+ * Names are those of `rdma statistic` (the kernel's rxe and mlx5 drivers) where these have the thing.
+ */
+#define FAULTLINE_COUNTERS(X)                                                                      \
+	X(sent_pkts, 0, "packets sent")                                                            \
+	X(rcvd_pkts, 0, "packets received")                                                        \
+	X(sent_bytes, 0, "payload bytes sent")                                                     \
+	X(rcvd_bytes, 0, "payload bytes received")                                                 \
+	X(rdma_sends, 0, "SENDs completed by the requester")                                       \
+	X(rdma_writes, 0, "RDMA WRITEs completed by the requester")                                \
+	X(rdma_reads, 0, "RDMA READs completed by the requester")                                  \
+	X(rdma_atomics, 0, "atomics completed by the requester")                                   \
+	X(rdma_recvs, 0, "receives completed")                                                     \
+	X(duplicate_request, 0, "requests seen before")                                            \
+	X(out_of_seq_request, 0, "requests with a PSN ahead of the one expected")                  \
+	X(rcvd_rnr_err, 0, "RNR NAKs received")                                                    \
+	X(send_rnr_err, 0, "RNR NAKs sent")                                                        \
+	X(rcvd_seq_err, 0, "PSN sequence NAKs received")                                           \
+	X(ack_deferred, 0, "ACKs coalesced into a later one")                                      \
+	X(retry_exceeded_err, 0, "QPs that ran out of retries")                                    \
+	X(retry_rnr_exceeded_err, 0, "QPs that ran out of RNR retries")                            \
+	X(completer_retry_err, 0, "retransmissions started by a timer or a NAK")                   \
+	X(send_err, 0, "packets the link could not take and lost")                                 \
+	X(rx_icrc_err, 0, "packets dropped for a wrong ICRC")                                      \
+	X(rx_malformed, 0, "packets dropped for a header that cannot be")                          \
+	X(rx_unknown_qp, 0, "packets dropped for a QP that does not exist or is not ready")        \
+	X(rx_backlog_drop, 0, "packets dropped since a paused QP had too many waiting")            \
+	X(local_access_err, 0, "accesses refused by key, PD, bounds or rights, this side")         \
+	X(remote_access_err, 0, "accesses refused by key, PD, bounds or rights, for a peer")       \
+	X(page_faults, 0, "page faults the device resolved, in pages")                             \
+	X(page_fault_events, 0, "page faults the device took, in events")                          \
+	X(page_faults_major, 0, "page fault events that a worker resolved since they would sleep") \
+	X(page_faults_denied, 0, "page faults that could not be resolved")                         \
+	X(page_invalidations, 0, "pages taken from the device's tables by invalidations")          \
+	X(page_prefetch, 0, "pages brought in by prefetch")                                        \
+	X(dma_maps, 0, "pages mapped for DMA")                                                     \
+	X(dma_unmaps, 0, "pages unmapped from DMA")                                                \
+	X(pinned_pages, 1, "pages pinned now")                                                     \
+	X(mapped_pages, 1, "on-demand pages in the device's tables now")                           \
+	X(mr_pinned_total, 0, "pinned MRs registered")                                             \
+	X(mr_odp_total, 0, "on-demand MRs registered")                                             \
+	X(mr_bytes_pinned, 0, "bytes registered pinned")                                           \
+	X(mr_bytes_odp, 0, "bytes registered on demand")                                           \
+	X(ctx, 1, "contexts open")                                                                 \
+	X(pd, 1, "PDs")                                                                            \
+	X(cq, 1, "CQs")                                                                            \
+	X(qp, 1, "QPs")                                                                            \
+	X(srq, 1, "SRQs")                                                                          \
+	X(ah, 1, "address handles")                                                                \
+	X(mr_pinned, 1, "pinned MRs")                                                              \
+	X(mr_odp, 1, "on-demand MRs")
+
+enum faultline_counter {
+#define FAULTLINE_X(name, gauge, help) FL_CNT_##name,
+	FAULTLINE_COUNTERS(FAULTLINE_X)
+#undef FAULTLINE_X
+	FL_CNT_NUM,
+};
+
+struct faultline_device {
+	char name[64];	  /* as ibv_get_device_name() gives it; empty: this place is free */
+	char profile[16]; /* "mlx5", "rxe", ... */
+	char netdev[16];
+	uint8_t gid[16]; /* GID index 0 */
+	uint64_t counter[96]; /* by enum faultline_counter; the rest is reserved, zero */
+};
+
+/*
+ * An entry of the key table. `key` is written last at registration and cleared first at
+ * deregistration; a reader reads it before and after the rest and drops what changed between.
+ */
+struct faultline_mr {
+	uint32_t key;	 /* lkey and rkey; 0: free */
+	uint32_t pd;	 /* handle of the PD */
+	uint32_t access; /* enum ibv_access_flags */
+	uint32_t kind;	 /* enum faultline_mr_kind */
+	uint64_t iova;	 /* what keys are used with */
+	uint64_t addr;	 /* virtual address in the owner */
+	uint64_t length; /* bytes */
+	uint64_t pt;	 /* offset of the root of the page-present table; 0: none, always present */
+	uint32_t pt_levels;
+	uint32_t device;	    /* index into devices */
+	uint64_t page_faults;	    /* pages */
+	uint64_t page_invalidations; /* pages */
+	uint64_t page_prefetch;	    /* pages */
+	uint64_t mapped_pages;	    /* gauge */
+	uint64_t reserved[4];
+};
+
+enum faultline_mr_kind { FAULTLINE_MR_PINNED = 1, FAULTLINE_MR_ODP = 2, FAULTLINE_MR_DMABUF = 3 };
+
+/*
+ * A hazard slot: one thread's announcement that it is about to touch [start, end) of the owner's
+ * address space under `key`. Who takes pages or keys away clears them first, then waits until no
+ * slot overlaps. start == end: not in use. (The pairing of the fences: umem/dma.c.)
+ */
+struct faultline_hazard {
+	uint64_t start, end;
+	uint32_t key;
+	uint32_t owner; /* thread id; 0: free */
+	uint8_t pad[40];
+} __attribute__((aligned(64)));
+
+struct faultline_segment {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t size_of_header; /* sizeof(struct faultline_segment) */
+	uint32_t pid, uid;
+	uint32_t slot; /* top bits of this process's QPNs; 0: none yet */
+	uint32_t asleep; /* non-zero: who puts something into a ring of this process must wake it */
+	uint64_t start_ns; /* CLOCK_BOOTTIME when the segment was made */
+	char comm[16];
+	uint64_t size; /* of the whole segment, sparse */
+	uint64_t mr_table, mr_entries; /* offset and number of struct faultline_mr */
+	uint64_t arena, arena_size;    /* offset and size of the page-present tables' memory */
+	uint32_t num_devices;
+	uint32_t reserved[13];
+	struct faultline_device device[FAULTLINE_MAX_DEVICES];
+	struct faultline_hazard hazard[FAULTLINE_MAX_HAZARDS];
+};
+
+/* QPN = slot in the top bits, a process's own number in the rest. Slot 0 is nobody's: QPN 0 and 1 are special. */
+#define FAULTLINE_QPN_SLOT_SHIFT 14
+#define FAULTLINE_MAX_SLOT	 1023
+#define FAULTLINE_SOCKET_PREFIX	 "faultline/" /* abstract UNIX address, then the slot in decimal */
+
+#endif

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The address space of the process as the device sees it: what mm/ is to a kernel driver.
+ *
+ *  - guarded access: copies that survive whatever the application did to the memory (guard.c)
+ *  - long-term pins (pin.c)
+ *  - mmu interval notifiers, with the kernel's sequence protocol (mmu_notifier.c), fed by a
+ *    userfaultfd thread (uffd.c) and, later, by hooks in the caller's thread
+ *  - hmm_range_fault() (hmm.c)
+ *
+ * Addresses are virtual, of this process, as uint64_t; ranges are [start, end).
+ * Errors are negative errno. Everything here is thread-safe.
+ */
+#ifndef FL_MM_H
+#define FL_MM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <urcu/list.h>
+
+#define PAGE_SHIFT 12
+#define PAGE_SIZE  4096ul
+#define PAGE_MASK  (~(PAGE_SIZE - 1))
+
+struct fl_config;
+
+/* Starts what the settings ask for; called by the registry at the first open of a device, and again in
+ * the child after fork (nothing of the parent's is then valid). 0 or negative errno. */
+int mm_init(const struct fl_config *cfg);
+void mm_fork_child(void);
+
+/* ---- guarded access ---- */
+
+/*
+ * Copies in ascending order; the last bytes are stored last; an aligned 8-byte word is never torn.
+ * Either side may be any address. Returns how many bytes were NOT copied (0: all), as
+ * copy_from_user() does. Never raises a signal the application sees.
+ */
+size_t copy_guarded(void *dst, const void *src, size_t len);
+
+/* CPU atomics on an aligned address; *orig gets the value from before. 0 or -EFAULT. */
+int cmpxchg64_guarded(uint64_t *p, uint64_t compare, uint64_t swap, uint64_t *orig);
+int fetch_add64_guarded(uint64_t *p, uint64_t add, uint64_t *orig);
+
+/* ---- pinning ---- */
+
+struct mm_pin;
+
+/*
+ * Pins every page of [addr, addr + len) for long, faulting them in. write: with the right to write.
+ * -EFAULT: a hole, or write asked for and not allowed, or a file mapping that cannot be pinned;
+ * -ENOMEM: past RLIMIT_MEMLOCK (logged, with the limit and what to do), or no memory.
+ */
+int pin_user_pages(uint64_t addr, size_t len, bool write, struct mm_pin **pin);
+void unpin_user_pages(struct mm_pin *pin);
+const char *pin_how(const struct mm_pin *pin); /* "io_uring" or "mlock" */
+
+/* ---- mmu interval notifiers ---- */
+
+struct mmu_interval_notifier;
+
+enum mmu_notifier_event {
+	MMU_NOTIFY_UNMAP,   /* munmap, mremap away, mmap over */
+	MMU_NOTIFY_CLEAR,   /* MADV_DONTNEED, MADV_REMOVE: mapped still, pages gone */
+	MMU_NOTIFY_RELEASE, /* the process ends, or forgets all (child of a fork) */
+};
+
+struct mmu_notifier_range {
+	uint64_t start, end;
+	enum mmu_notifier_event event;
+};
+
+struct mmu_interval_notifier_ops {
+	/*
+	 * Pages of range are about to go or gone. Must take the lock its owner's fault path holds when
+	 * it calls mmu_interval_read_retry(), call mmu_interval_set_seq(), and return only when no
+	 * access through the owner's tables to the range is in flight. Allocates, frees and maps nothing.
+	 */
+	bool (*invalidate)(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
+			   unsigned long cur_seq);
+};
+
+/* Embedded in its owner. Fields are mm's own. */
+struct mmu_interval_notifier {
+	const struct mmu_interval_notifier_ops *ops;
+	uint64_t start, end; /* page aligned */
+	unsigned long invalidate_seq;
+	bool watched; /* a userfaultfd covers all of it; false: say so to the user, access stays safe */
+	struct interval_node *node;
+	struct cds_list_head deferred;
+};
+
+/* Start to watch [start, start + length), widened to pages. The range need not be mapped. Not an error
+ * when it cannot be watched (mni->watched tells). Costs the same whatever the length. */
+int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t start, uint64_t length,
+				 const struct mmu_interval_notifier_ops *ops);
+/* When it returns no callback runs, nor will. Ranges still watched by others stay watched. */
+void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni);
+
+unsigned long mmu_interval_read_begin(struct mmu_interval_notifier *mni);
+/* true: an invalidation began since; called under the owner's lock */
+bool mmu_interval_read_retry(struct mmu_interval_notifier *mni, unsigned long seq);
+void mmu_interval_set_seq(struct mmu_interval_notifier *mni, unsigned long cur_seq);
+
+/* what a source of events calls, around the change */
+void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range);
+void mmu_notifier_invalidate_range_end(const struct mmu_notifier_range *range);
+
+/*
+ * Non-zero between "an event is there" and "its range is known and invalidated": all device access to
+ * watched memory holds off. Read it with seq_cst after announcing a hazard (umem/dma.c).
+ */
+extern int mm_stop_dma;
+/* waits (sleeping) until mm_stop_dma is 0 */
+void mm_wait_start_dma(void);
+/* umem gives mm the way to wait until no access at all is in flight */
+void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end));
+
+/* ---- HMM ---- */
+
+struct hmm_range {
+	struct mmu_interval_notifier *notifier;
+	unsigned long notifier_seq; /* from mmu_interval_read_begin() */
+	uint64_t start, end;	    /* page aligned */
+	bool write;		    /* pages are to be writable */
+	bool nosleep;		    /* -EAGAIN rather than wait for a disk, swap or another process */
+	bool major;		    /* out: something had to be waited for, as far as can be told */
+};
+
+/*
+ * Makes every page of the range present in the CPU's tables, with the right asked for.
+ * -EFAULT: unmapped or no right (then range->start is the first page that failed; those before it are
+ * present); -EAGAIN: nosleep and it would; -EBUSY: an invalidation came between, take the sequence anew;
+ * -ENOMEM.
+ */
+int hmm_range_fault(struct hmm_range *range);
+
+#endif

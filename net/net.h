@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The wire. A process has one attachment to the fabric (struct net), with a slot: the top bits of its
+ * QPNs. Peers are reached by a path, over one of three links:
+ *   loop  a ring to the process itself
+ *   shm   a ring in a memfd that the sender makes and hands to the peer over its abstract UNIX socket;
+ *	   processes of one user in one network namespace. One ring a direction: who sends, connects.
+ *	   Nothing of it has a name in a file system, so nothing stays when a process is killed.
+ *   udp   RoCEv2, port 4791
+ *
+ * Nothing here knows what a QP is beyond its number; what arrives goes up through net_ops.
+ */
+#ifndef FL_NET_H
+#define FL_NET_H
+
+#include <net/if.h>
+#include "net/roce.h"
+#include "util/config.h"
+#include "util/seg.h"
+
+struct net;
+struct net_path;
+
+struct net_ops {
+	/*
+	 * One received train, checked for form only. Called by net_poll() with LOCK_NET_RX held; may call
+	 * net_xmit(). pkt and its payload are good until it returns.
+	 */
+	void (*rx)(void *ctx, const struct roce_pkt *pkt);
+	/* a path of this QP that said -EAGAIN takes packets again; no lock held */
+	void (*tx_ready)(void *ctx, uint32_t qpn);
+	/* wake the engine: something needs it before its next time-out; any lock may be held */
+	void (*kick)(void *ctx);
+};
+
+/* what a network device says of itself; addr[]: GIDs (IPv4 as ::ffff:a.b.c.d), IPv4 first, then global IPv6, then link-local */
+#define NETDEV_MAX_GIDS 64
+struct netdev_info {
+	char name[IFNAMSIZ];
+	int ifindex;
+	int mtu;
+	uint8_t mac[6];
+	bool up; /* IFF_UP and carrier */
+	unsigned num_gids;
+	uint8_t gid[NETDEV_MAX_GIDS][16];
+};
+
+/* name "" : the first that is up, has an IPv4 address and is no loopback, else lo. -ENODEV. */
+int netdev_query(const char *name, struct netdev_info *info);
+
+/*
+ * Claims a slot, listens. stat: where packets that have no QP are counted. -ENFILE: no slot is free
+ * (logged); other errors as socket(2). Starts no thread.
+ */
+int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_device *stat,
+	     const struct net_ops *ops, void *ctx, struct net **net);
+void net_close(struct net *net);
+/* in the child of a fork: closes descriptors and unmaps, says nothing to peers */
+void net_fork_child(struct net *net);
+
+uint32_t net_slot(const struct net *net);
+
+/*
+ * The way to (dgid, dest_qpn) for a QP of ours. Chosen by where dgid is: an address of this network
+ * namespace and a slot that answers us: loop or shm; else udp. Connecting may take a moment, so this is
+ * called without locks below LOCK_QP held. -ENETUNREACH: no route; -EADDRINUSE: UDP 4791 is another
+ * user's (logged, with the remedy). A peer that is not there (yet) is no error: what is sent is lost.
+ */
+struct net_path_attr {
+	uint8_t sgid[16], dgid[16];
+	uint32_t qpn, dest_qpn;
+	uint8_t tclass, hop_limit;
+	uint32_t flow_label;
+};
+int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_path **path);
+void net_path_close(struct net_path *path);
+const char *net_path_link(const struct net_path *path); /* "loop", "shm", "udp" */
+/* largest payload of a train on it, at least the largest MTU */
+uint32_t net_path_max_train(const struct net_path *path);
+
+/*
+ * Sends a train. pkt->payload is not used: fill copies bytes [off, off + len) of the payload to dst and
+ * returns 0, or a negative errno, which ends the call with it and nothing is sent. It is called under
+ * LOCK_NET_TX. fill may be NULL when payload_len is 0.
+ * 0: taken (it may still be lost); -EAGAIN: no room, tx_ready() will say when.
+ */
+typedef int (*net_fill_fn)(void *arg, uint8_t *dst, uint32_t off, uint32_t len);
+int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
+
+/*
+ * Takes what has arrived, up to budget trains, and calls tx_ready() where there is room again. Any
+ * number of threads; what another thread is draining is passed over. Returns the number of trains.
+ * Cheap when there is nothing: no system call but for UDP sockets in use.
+ */
+int net_poll(struct net *net, int budget);
+
+/*
+ * Sleeping. net_fd() is an epoll descriptor that is readable when net_poll() or net_service() has work,
+ * provided net_prepare_sleep() was called and said true; false: there is work now.
+ * net_awake() ends it: peers need not wake us, we look by ourselves.
+ */
+int net_fd(struct net *net);
+bool net_prepare_sleep(struct net *net);
+void net_awake(struct net *net);
+
+/* The slow work: connections, peers that died, wake-up descriptors. The engine calls it. */
+void net_service(struct net *net);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Memory registration: what backs a memory region. A region is pinned (umem.c) or on demand
+ * (umem_odp.c); the device reaches both by dma.c, which announces every access so that who takes
+ * memory away can wait for it.
+ *
+ * The table of an on-demand region holds a byte a page (UMEM_PT_*) in the shared segment, as a radix
+ * tree of 4 KiB chunks by offset, so that its memory grows with what is mapped, not with what is
+ * registered. It is written under umem_mutex, read without a lock.
+ */
+#ifndef FL_UMEM_H
+#define FL_UMEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "mm/mm.h"
+#include "util/lock.h"
+#include "util/seg.h"
+
+/* what a region belongs to: where it counts, where its tables live. One per device, made by core. */
+struct umem_device {
+	struct seg *seg;
+	struct faultline_device *stat;
+};
+
+struct ib_umem {
+	struct umem_device *dev;
+	uint64_t address; /* as registered */
+	size_t length;
+	bool writable;
+	bool is_odp;
+	struct faultline_mr *stat; /* the key table's entry once there is one (set by hw), for counters */
+	struct mm_pin *pin;	   /* pinned only */
+	size_t npages;		   /* pinned only: DMA maps to give back */
+};
+
+#define UMEM_PT_NONE  0
+#define UMEM_PT_READ  1 /* present, the device may read */
+#define UMEM_PT_WRITE 3 /* present, read and write */
+
+struct ib_umem_odp {
+	struct ib_umem umem;
+	struct mmu_interval_notifier notifier;
+	struct fl_mutex umem_mutex;
+	uint64_t first_page; /* page number of the table's first byte */
+	uint64_t pt_root;    /* offset in the segment; atomic */
+	unsigned pt_levels;
+	uint64_t mapped; /* pages in the table, under umem_mutex */
+};
+
+static inline struct ib_umem_odp *to_ib_umem_odp(struct ib_umem *umem)
+{
+	return (struct ib_umem_odp *)umem; /* umem is its first member */
+}
+
+/*
+ * Pinned: pages are faulted in, pinned and DMA-mapped. access: IBV_ACCESS_*; writable when any of
+ * LOCAL_WRITE, REMOTE_WRITE, REMOTE_ATOMIC, MW_BIND is in it (ib_umem_get's rule).
+ * -EINVAL: address + length wraps, or length 0; -EFAULT, -ENOMEM: as pin_user_pages().
+ */
+int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
+		struct ib_umem **umem);
+
+/* On demand: touches nothing, whatever the size. -EOVERFLOW: address + length wraps; -EINVAL: length 0. */
+int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
+		    struct ib_umem **umem);
+
+/* Either kind. The caller has made sure, by dma_wait_key(), that no access is in flight or can begin. */
+void ib_umem_release(struct ib_umem *umem);
+
+/*
+ * Faults [addr, addr + len) in and enters it in the region's table; returns with umem_mutex held and
+ * the number of pages that were not there before, or without the lock and a negative errno, as
+ * hmm_range_fault() and: -EPERM: write to a region that is not writable.
+ */
+#define UMEM_FAULT_WRITE   1u
+#define UMEM_FAULT_NOSLEEP 2u
+#define UMEM_FAULT_FORCE   4u /* do not trust the table: an access through it has failed */
+int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);
+static inline void ib_umem_odp_unlock(struct ib_umem_odp *odp)
+{
+	fl_unlock(&odp->umem_mutex);
+}
+
+/* Takes [start, end) out of the table and waits for accesses in flight there. umem_mutex held. */
+void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64_t end);
+
+/* Is every page of it in the table with the right asked for? No lock; call it inside a hazard. */
+bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t len, bool write);
+
+/* ---- accesses in flight (dma.c) ---- */
+
+/* Once a process, and again in the child of a fork, when there is a segment. */
+void dma_init(struct seg *seg);
+
+/*
+ * Announces an access to [start, end) under key. After it, and before touching memory, the caller
+ * checks that the key is alive and the pages present; both may change until then, not after.
+ * Each thread has one slot: no nesting. Between begin and end a thread takes no lock and allocates nothing.
+ */
+struct faultline_hazard *dma_begin(uint64_t start, uint64_t end, uint32_t key);
+void dma_end(struct faultline_hazard *h);
+
+/* Wait until no announced access overlaps the range, or uses the key. The caller has made new ones
+ * impossible first (with seq_cst). */
+void dma_wait_range(uint64_t start, uint64_t end);
+void dma_wait_key(uint32_t key);
+
+#endif

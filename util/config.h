@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Settings: built-in defaults, then the configuration file (/etc/faultline.conf, then
+ * $XDG_CONFIG_HOME/faultline.conf or ~/.config/faultline.conf, or only $FAULTLINE_CONFIG where that
+ * is set), then FAULTLINE_* variables, which `faultline run` sets from its options. One table in
+ * config.c names each setting once, with its check and its help.
+ */
+#ifndef FL_UTIL_CONFIG_H
+#define FL_UTIL_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fl_config {
+	char device[128]; /* profiles, comma separated: "mlx5", "mlx5,irdma"; default "mlx5" */
+	char netdev[16];  /* "": the first that is up, has an IPv4 address and is no loopback, else lo */
+	char name[64];	  /* device name when one device is asked for; "": <profile>_fl<N> */
+	uint32_t vendor_id, vendor_part_id; /* 0: the profile's */
+	char log[16];	  /* "": see log.h */
+	char link[16];	  /* "auto", or "udp": never shm between processes (tests, captures) */
+	char pin[16];	  /* "auto", "io_uring", "mlock" */
+	char notifier[16]; /* "auto", "userfaultfd", "none" */
+	char report[108]; /* abstract UNIX address of `faultline run`, which wants the segment; "": none */
+};
+
+/*
+ * Reads it all. A setting that cannot be is reported by fl_err() and -EINVAL returned; the rest of the
+ * settings, and the default for that one, are in *cfg all the same.
+ */
+int fl_config_load(struct fl_config *cfg);
+
+/* for `faultline run --help` and the man page's check: calls fn(name, variable, default, help) for each */
+void fl_config_each(void (*fn)(const char *name, const char *env, const char *dflt, const char *help));
+
+#endif

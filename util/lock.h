@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Locks and their order. A thread takes locks in ascending rank, never two of one rank; debug builds
+ * check it and abort with both names. What each lock guards is said here and nowhere else.
+ */
+#ifndef FL_UTIL_LOCK_H
+#define FL_UTIL_LOCK_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum lock_rank {
+	LOCK_REGISTRY = 1,  /* the process's devices, and whether the engine, net and segment exist */
+	LOCK_CORE,	    /* a device's tables of handles (pd, mr, ...) and their use counts */
+	LOCK_NET_SLOT,	    /* the table of channels to peers: connecting, accepting, death */
+	LOCK_NET_RX,	    /* consumer side of one ring or of the UDP sockets: who drains it */
+	LOCK_QP,	    /* everything of a QP but its receive queue */
+	LOCK_RQ,	    /* a receive queue or SRQ */
+	LOCK_CQ,	    /* a CQ's ring and its arming */
+	LOCK_EVENT,	    /* a completion channel's or a context's queue of events */
+	LOCK_MR_TABLE,	    /* handing out and taking back keys */
+	LOCK_PF_QUEUE,	    /* the page-fault queue */
+	LOCK_UMEM_RWSEM,    /* the interval tree of on-demand regions */
+	LOCK_UMEM_MUTEX,    /* one umem_odp's page table. Nothing is allocated, freed or mapped under it */
+	LOCK_PT_ARENA,	    /* the free list of page-present tables' chunks */
+	LOCK_NET_TX,	    /* producer side of one ring, or of a UDP socket's batch */
+	LOCK_TIMER,	    /* the timer heap */
+	LOCK_LEAF,	    /* anything that takes no other lock inside */
+};
+
+struct fl_mutex {
+	pthread_mutex_t m;
+	enum lock_rank rank;
+};
+
+#define FL_MUTEX_INIT(r) {.m = PTHREAD_MUTEX_INITIALIZER, .rank = (r)}
+
+void fl_mutex_init(struct fl_mutex *l, enum lock_rank rank);
+void fl_mutex_destroy(struct fl_mutex *l);
+
+#ifdef FL_DEBUG_LOCKS
+void fl_lock_acquired(struct fl_mutex *l);
+void fl_lock_released(struct fl_mutex *l);
+/* aborts if the thread holds a lock of a rank >= r */
+void fl_lock_may_take(enum lock_rank r);
+#else
+static inline void fl_lock_acquired(struct fl_mutex *l) { (void)l; }
+static inline void fl_lock_released(struct fl_mutex *l) { (void)l; }
+static inline void fl_lock_may_take(enum lock_rank r) { (void)r; }
+#endif
+
+static inline void fl_lock(struct fl_mutex *l)
+{
+	fl_lock_may_take(l->rank);
+	pthread_mutex_lock(&l->m);
+	fl_lock_acquired(l);
+}
+
+static inline bool fl_trylock(struct fl_mutex *l)
+{
+	if (pthread_mutex_trylock(&l->m))
+		return false;
+	fl_lock_acquired(l);
+	return true;
+}
+
+static inline void fl_unlock(struct fl_mutex *l)
+{
+	fl_lock_released(l);
+	pthread_mutex_unlock(&l->m);
+}
+
+#endif

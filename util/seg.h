@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The process's own shared segment (shape: include/faultline/segment.h): made once, thrown away after fork. */
+#ifndef FL_UTIL_SEG_H
+#define FL_UTIL_SEG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "faultline/segment.h"
+
+struct seg {
+	struct faultline_segment *s; /* mapped read-write, whole, for the life of the process */
+	int fd;			     /* close-on-exec */
+	int ro_fd;		     /* the same, read only: what is handed to others */
+};
+
+/* 0, or -ENOMEM, -ENOSYS, ... from memfd_create and mmap. Not thread-safe: the registry calls it. */
+int seg_create(struct seg *seg);
+void seg_destroy(struct seg *seg);
+
+static inline void *seg_ptr(const struct seg *seg, uint64_t off)
+{
+	return (char *)seg->s + off;
+}
+
+/* Memory for page-present tables: zeroed chunks of 4 KiB, by offset; 0 when there is none left.
+ * Allocates nothing from the heap. Thread-safe (LOCK_PT_ARENA). */
+#define SEG_CHUNK 4096
+uint64_t seg_chunk_alloc(struct seg *seg);
+void seg_chunk_free(struct seg *seg, uint64_t off);
+
+/* maps another process's segment read-only after checking magic, version, owner and sizes against the
+ * descriptor's real size: -EPROTO when it is not what it says */
+int seg_map_peer(int fd, const struct faultline_segment **out);
+void seg_unmap_peer(const struct faultline_segment *s);
+
+static inline void cnt_add(struct faultline_device *d, enum faultline_counter c, uint64_t n)
+{
+	__atomic_fetch_add(&d->counter[c], n, __ATOMIC_RELAXED);
+}
+
+static inline void cnt_inc(struct faultline_device *d, enum faultline_counter c)
+{
+	cnt_add(d, c, 1);
+}
+
+static inline void cnt_dec(struct faultline_device *d, enum faultline_counter c)
+{
+	__atomic_fetch_sub(&d->counter[c], 1, __ATOMIC_RELAXED);
+}
+
+#endif
