@@ -6,15 +6,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "faultline/segment.h"
+#include "util/lock.h"
 
 struct seg {
 	struct faultline_segment *s; /* mapped read-write, whole, for the life of the process */
 	int fd;			     /* close-on-exec */
 	int ro_fd;		     /* the same, read only: what is handed to others */
+
+	/* the arena's chunks; seg.c's own */
+	struct fl_mutex lock;
+	uint64_t map_size;
+	uint32_t *next;	      /* by chunk: the next free one plus 1 */
+	uint32_t first_free;  /* chunk number plus 1; 0: none has been freed */
+	uint32_t fresh;	      /* chunks from here on were never handed out */
+	uint32_t num_chunks;
 };
 
 /* 0, or -ENOMEM, -ENOSYS, ... from memfd_create and mmap. Not thread-safe: the registry calls it. */
 int seg_create(struct seg *seg);
+/* unmaps and closes; also in the child of a fork, whose parent keeps its own */
 void seg_destroy(struct seg *seg);
 
 static inline void *seg_ptr(const struct seg *seg, uint64_t off)
@@ -23,15 +33,24 @@ static inline void *seg_ptr(const struct seg *seg, uint64_t off)
 }
 
 /* Memory for page-present tables: zeroed chunks of 4 KiB, by offset; 0 when there is none left.
- * Allocates nothing from the heap. Thread-safe (LOCK_PT_ARENA). */
+ * Allocates nothing from the heap. Thread-safe (LOCK_PT_ARENA). A freed chunk is all zero at once: who
+ * still reads it sees pages that are not present. */
 #define SEG_CHUNK 4096
 uint64_t seg_chunk_alloc(struct seg *seg);
 void seg_chunk_free(struct seg *seg, uint64_t off);
+
+/*
+ * Sends the segment to `faultline run`, which listens at this abstract UNIX address (the `report`
+ * setting). Errors of socket(2); who is called does nothing but count: a failure is no reason to stop.
+ */
+int seg_report(const struct seg *seg, const char *name);
 
 /* maps another process's segment read-only after checking magic, version, owner and sizes against the
  * descriptor's real size: -EPROTO when it is not what it says */
 int seg_map_peer(int fd, const struct faultline_segment **out);
 void seg_unmap_peer(const struct faultline_segment *s);
+/* the key table of a peer's segment as it was checked then: its fields may have changed since */
+const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint64_t *entries);
 
 static inline void cnt_add(struct faultline_device *d, enum faultline_counter c, uint64_t n)
 {
