@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * faultline run: starts a program so that it finds our libibverbs, stays beside it, and reports when it
+ * is gone. Nothing of the program is watched meanwhile but its segments' arrival: one poll loop over a
+ * signalfd and the collector's socket.
+ *
+ * Signals: those that the terminal sends reach the program by themselves, it is in our process group;
+ * those that somebody sends to us alone are passed on. We end when the program does, with its status.
+ */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "util/config.h"
+
+#define EXIT_NOT_EXECUTABLE 126 /* as shells have it */
+#define EXIT_NOT_FOUND	    127
+
+struct run {
+	const char *output;
+	bool quiet;
+	char **app;
+	pid_t pid;
+	bool executed;
+	int signals;
+	struct collector collector;
+};
+
+static const struct option options[] = {
+	{"device", required_argument, NULL, 'd'},
+	{"netdev", required_argument, NULL, 'i'},
+	{"name", required_argument, NULL, 'n'},
+	{"link", required_argument, NULL, 'l'},
+	{"pin", required_argument, NULL, 'p'},
+	{"notifier", required_argument, NULL, 'm'},
+	{"log", required_argument, NULL, 'v'},
+	{"config", required_argument, NULL, 'c'},
+	{"output", required_argument, NULL, 'o'},
+	{"quiet", no_argument, NULL, 'q'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static const struct {
+	int option;
+	const char *env;
+} option_env[] = {
+	{'d', "FAULTLINE_DEVICE"}, {'i', "FAULTLINE_NETDEV"},	{'n', "FAULTLINE_NAME"},
+	{'l', "FAULTLINE_LINK"},   {'p', "FAULTLINE_PIN"},	{'m', "FAULTLINE_NOTIFIER"},
+	{'v', "FAULTLINE_LOG"},	   {'c', "FAULTLINE_CONFIG"},
+};
+
+static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
+{
+	if (strcmp(name, "report"))
+		printf("  %-15s %-25s %-7s %s\n", name, env, *dflt ? dflt : "-", help);
+}
+
+static void help(void)
+{
+	printf("Usage: faultline run [OPTIONS] [--] PROGRAM [ARGUMENTS]\n\n"
+	       "Runs PROGRAM with a software RDMA device, and reports on standard error when it ends.\n\n"
+	       "  -d, --device PROFILE[,PROFILE]  device models; see 'faultline devices'\n"
+	       "  -i, --netdev INTERFACE          network interface whose addresses are the GIDs\n"
+	       "  -n, --name NAME                 name of the device\n"
+	       "  -l, --link auto|udp             udp: packets on port 4791 also within the host\n"
+	       "  -p, --pin auto|io_uring|mlock   how pinned memory is pinned\n"
+	       "  -m, --notifier auto|userfaultfd|none\n"
+	       "                                  how changes of mappings are noticed\n"
+	       "  -v, --log LEVEL                 none, error, warn, info or debug\n"
+	       "  -c, --config FILE               this configuration file only\n"
+	       "  -o, --output FILE               write the report to FILE\n"
+	       "  -q, --quiet                     no report\n"
+	       "  -h, --help\n\n"
+	       "The status is PROGRAM's; 128 + N when signal N killed it; 126 when it cannot be\n"
+	       "executed, 127 when it is not found, 2 for options that cannot be.\n\n"
+	       "Settings, their variables and defaults (see faultline.conf(5)):\n");
+	fl_config_each(print_setting);
+}
+
+static int parse(struct run *run, int argc, char **argv)
+{
+	int c;
+
+	/* '+': what follows the program's name is the program's */
+	while ((c = getopt_long(argc, argv, "+d:i:n:l:p:m:v:c:o:qh", options, NULL)) != -1) {
+		bool known = false;
+
+		if (c == 'h') {
+			help();
+			exit(finish_output(0));
+		}
+		if (c == 'o' || c == 'q') {
+			if (c == 'o')
+				run->output = optarg;
+			else
+				run->quiet = true;
+			continue;
+		}
+		for (size_t i = 0; i < sizeof(option_env) / sizeof(option_env[0]); i++) {
+			if (option_env[i].option != c)
+				continue;
+			known = true;
+			if (setenv(option_env[i].env, optarg, 1))
+				return usage_error("run", "no memory");
+		}
+		if (!known)
+			return usage_hint("run");
+	}
+	if (optind == argc)
+		return usage_error("run", "which program?");
+	run->app = argv + optind;
+	return 0;
+}
+
+/* "first:rest", or "first" when there is no rest */
+static int put_first(const char *var, const char *first)
+{
+	const char *rest = getenv(var);
+	char *value;
+	int err;
+
+	if (!rest || !*rest)
+		return setenv(var, first, 1) ? -errno : 0;
+	if (asprintf(&value, "%s:%s", first, rest) < 0)
+		return -ENOMEM;
+	err = setenv(var, value, 1) ? -errno : 0;
+	free(value);
+	return err;
+}
+
+/* 0, or an exit status */
+static int set_environment(struct run *run)
+{
+	struct lib_paths libs;
+	struct fl_config cfg;
+	int err;
+
+	unsetenv("FAULTLINE_REPORT"); /* of a `faultline run` around this one, which asks by itself */
+	if (fl_config_load(&cfg) || check_settings("run", &cfg))
+		return usage_hint("run");
+	err = find_libs(&libs);
+	if (err == -ENOTSUP) {
+		fprintf(stderr, "faultline run: %s: a path with a colon or a blank in it cannot be given "
+			"to the loader; move Faultline elsewhere\n", libs.libdir);
+		return 1;
+	}
+	if (err) {
+		fprintf(stderr, "faultline run: libibverbs.so.1 is neither in verbs/ beside this command "
+			"(a build) nor in ../" FAULTLINE_LIBDIR " (an installation): build or install again\n");
+		return 1;
+	}
+	err = put_first("LD_LIBRARY_PATH", libs.libdir);
+	if (!err && libs.preload[0])
+		err = put_first("LD_PRELOAD", libs.preload);
+#ifdef FAULTLINE_SANITIZER
+	if (!err)
+		err = put_first("LD_PRELOAD", FAULTLINE_SANITIZER);
+#endif
+	if (!err && !run->quiet) {
+		err = collector_open(&run->collector);
+		if (!err && setenv("FAULTLINE_REPORT", run->collector.name, 1))
+			err = -errno;
+	}
+	if (!err)
+		return 0;
+	fprintf(stderr, "faultline run: cannot prepare to start %s: %s\n", run->app[0], strerror(-err));
+	return 1;
+}
+
+static void __attribute__((noreturn)) child(struct run *run, pid_t parent, const sigset_t *mask,
+					    int failed)
+{
+	int err;
+
+	/* who kills us with SIGKILL means the program as well */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	sigprocmask(SIG_SETMASK, mask, NULL);
+	execvp(run->app[0], run->app);
+	err = errno;
+	fprintf(stderr, "faultline run: %s: %s\n", run->app[0], strerror(err));
+	if (write(failed, &err, sizeof(err)) < 0)
+		_exit(1);
+	_exit(err == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+}
+
+/* 0: there is a child, in run->executed whether it got as far as the program; or negative errno */
+static int start(struct run *run)
+{
+	pid_t self = getpid();
+	sigset_t mask, old;
+	int failed[2], what;
+	ssize_t n;
+
+	sigemptyset(&mask);
+	sigaddset(&mask, SIGCHLD);
+	sigaddset(&mask, SIGINT);
+	sigaddset(&mask, SIGQUIT);
+	sigaddset(&mask, SIGTERM);
+	sigaddset(&mask, SIGHUP);
+	sigaddset(&mask, SIGUSR1);
+	sigaddset(&mask, SIGUSR2);
+	/* blocked before there is a program, so that none of its signals is lost */
+	sigprocmask(SIG_BLOCK, &mask, &old);
+	run->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (run->signals < 0 || pipe2(failed, O_CLOEXEC))
+		return -errno;
+	run->pid = fork();
+	if (run->pid < 0)
+		return -errno;
+	if (!run->pid)
+		child(run, self, &old, failed[1]);
+	close(failed[1]);
+	while ((n = read(failed[0], &what, sizeof(what))) < 0 && errno == EINTR)
+		;
+	close(failed[0]);
+	run->executed = n == 0; /* closed by exec */
+	return 0;
+}
+
+static void pass_on(struct run *run)
+{
+	struct signalfd_siginfo si;
+
+	while (read(run->signals, &si, sizeof(si)) == sizeof(si))
+		if (si.ssi_signo != SIGCHLD && si.ssi_code != SI_KERNEL)
+			kill(run->pid, (int)si.ssi_signo);
+}
+
+/* the program's status as a shell has it; the wait status in *status */
+static int attend(struct run *run, int *status)
+{
+	struct pollfd pfd[2] = {
+		{.fd = run->signals, .events = POLLIN},
+		{.fd = run->quiet ? -1 : run->collector.fd, .events = POLLIN},
+	};
+
+	for (;;) {
+		/* WNOHANG first: SIGCHLD may have come before the loop did */
+		pid_t pid = waitpid(run->pid, status, WNOHANG);
+
+		if (pid == run->pid)
+			break;
+		if (pid < 0 && errno != EINTR)
+			return 1;
+		if (poll(pfd, 2, -1) < 0)
+			continue;
+		if (pfd[0].revents)
+			pass_on(run);
+		if (pfd[1].revents)
+			collector_take(&run->collector);
+	}
+	if (!run->quiet)
+		collector_take(&run->collector);
+	return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
+}
+
+static int report(struct run *run, int status)
+{
+	FILE *out = stderr;
+	int err = 0;
+
+	if (run->output) {
+		out = fopen(run->output, "we");
+		if (!out) {
+			fprintf(stderr, "faultline run: cannot write the report to %s: %s\n", run->output,
+				strerror(errno));
+			return 1;
+		}
+	}
+	if (WIFSIGNALED(status))
+		fprintf(out, "faultline: %s was killed by signal %d (%s)\n", run->app[0],
+			WTERMSIG(status), strsignal(WTERMSIG(status)));
+	report_print(out, &run->collector, run->app[0], run->pid);
+	if (out != stderr && fclose(out)) {
+		fprintf(stderr, "faultline run: cannot write the report to %s: %s\n", run->output,
+			strerror(errno));
+		err = 1;
+	}
+	return err;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run run = {.quiet = false};
+	int ret, status = 0, err;
+
+	ret = parse(&run, argc, argv);
+	if (!ret)
+		ret = set_environment(&run);
+	if (ret)
+		return ret;
+	err = start(&run);
+	if (err) {
+		fprintf(stderr, "faultline run: cannot start %s: %s\n", run.app[0], strerror(-err));
+		return 1;
+	}
+	ret = attend(&run, &status);
+	if (run.quiet)
+		return ret;
+	if (run.executed && report(&run, status) && !ret)
+		ret = 1;
+	collector_close(&run.collector);
+	return ret;
+}

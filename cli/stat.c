@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * faultline stat: counters of processes that run. They are found by the abstract UNIX sockets on which
+ * they listen (this network namespace's), asked for their segment, and read; nothing in them stops. A
+ * process that does not answer (stopped, or its engine not started yet) is read through /proc instead.
+ */
+#include "cli/cli.h"
+
+#include <cjson/cJSON.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+struct view {
+	const char *want; /* pid or name; NULL: all */
+	bool all;	  /* also counters that are zero */
+	cJSON *json;	  /* array of processes; NULL: text */
+	unsigned shown, refused;
+};
+
+/* ---- finding ---- */
+
+static int receive_fd(int sock)
+{
+	union {
+		struct cmsghdr hdr;
+		char buf[CMSG_SPACE(sizeof(int))];
+	} control;
+	char byte;
+	struct iovec iov = {&byte, 1};
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.buf,
+		.msg_controllen = sizeof(control.buf),
+	};
+	struct cmsghdr *cmsg;
+	int fd;
+
+	if (recvmsg(sock, &msg, MSG_CMSG_CLOEXEC) < 1)
+		return -1;
+	cmsg = CMSG_FIRSTHDR(&msg);
+	if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS ||
+	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
+		return -1;
+	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
+	return fd;
+}
+
+/* the segment by the owner's descriptor table: needs no help of the owner */
+static int fd_from_proc(pid_t pid)
+{
+	char path[64], link[64];
+	struct dirent *e;
+	int found = -1;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return -1;
+	while (found < 0 && (e = readdir(dir))) {
+		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
+
+		if (n < 0)
+			continue;
+		link[n] = '\0';
+		if (!strncmp(link, "/memfd:faultline ", 17))
+			found = openat(dirfd(dir), e->d_name, O_RDONLY | O_CLOEXEC);
+	}
+	closedir(dir);
+	return found;
+}
+
+/* the segment of who listens at the slot; *pid: who it is, 0 when that is not even known */
+static int ask(unsigned slot, int type, pid_t *pid)
+{
+	struct timeval patience = {.tv_usec = 300000};
+	struct sockaddr_un addr = {.sun_family = AF_UNIX};
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+	int n = snprintf(addr.sun_path + 1, sizeof(addr.sun_path) - 1, FAULTLINE_SOCKET_PREFIX "%u", slot);
+	int sock = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+	int fd = -1;
+
+	*pid = 0;
+	if (sock < 0)
+		return -1;
+	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(sock, (struct sockaddr *)&addr,
+		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0) {
+		if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
+			*pid = cred.pid;
+		if (send(sock, "S", 1, MSG_NOSIGNAL) == 1)
+			fd = receive_fd(sock);
+	}
+	close(sock);
+	return fd >= 0 || !*pid ? fd : fd_from_proc(*pid);
+}
+
+/* one line of /proc/net/unix: a listener of ours? */
+static bool parse_line(const char *line, unsigned *slot, int *type)
+{
+	static const char prefix[] = "@" FAULTLINE_SOCKET_PREFIX;
+	const char *at = strstr(line, prefix);
+	unsigned flags, t;
+	char *end;
+
+	/* Num RefCount Protocol Flags Type St Inode Path */
+	if (!at || sscanf(line, "%*s %*s %*s %x %x", &flags, &t) != 2 || !(flags & 0x10000))
+		return false;
+	at += sizeof(prefix) - 1;
+	*slot = (unsigned)strtoul(at, &end, 10);
+	*type = (int)t;
+	return end != at && (!*end || isspace((unsigned char)*end)) && *slot <= FAULTLINE_MAX_SLOT;
+}
+
+/* ---- showing ---- */
+
+static bool wanted(const struct view *v, const struct process *p)
+{
+	struct device_text text;
+	char buf[24], comm[16];
+
+	if (!v->want)
+		return true;
+	snprintf(buf, sizeof(buf), "%d", (int)p->pid);
+	printable(comm, sizeof(comm), p->s->comm, sizeof(p->s->comm));
+	if (!strcmp(v->want, buf) || !strcmp(v->want, comm))
+		return true;
+	for (unsigned i = 0; i < FAULTLINE_MAX_DEVICES; i++)
+		if (process_device(p, i, &text) && !strcmp(v->want, text.name))
+			return true;
+	return false;
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)start_ns / 1e9;
+}
+
+static void text_mr(const struct faultline_mr *mr, void *arg)
+{
+	unsigned *num = arg;
+
+	if (!(*num)++)
+		printf("    %-10s %-9s %3s %4s %-18s %14s %11s %11s %11s %7s\n", "KEY", "KIND", "DEV", "PD",
+		       "ADDRESS", "BYTES", "MAPPED", "FAULTS", "INVALIDATED", "ACCESS");
+	printf("    %#-10x %-9s %3u %4u %#-18llx %14llu %11llu %11llu %11llu %#7x\n", mr->key,
+	       mr_kind_name(mr->kind), mr->device, mr->pd, (unsigned long long)mr->addr,
+	       (unsigned long long)mr->length, (unsigned long long)mr->mapped_pages,
+	       (unsigned long long)mr->page_faults, (unsigned long long)mr->page_invalidations, mr->access);
+}
+
+static void show_text(const struct view *v, const struct process *p)
+{
+	const struct faultline_device *d;
+	struct device_text text;
+	unsigned num = 0;
+	char comm[16];
+
+	printable(comm, sizeof(comm), p->s->comm, sizeof(p->s->comm));
+	printf("%s%s (pid %d), %.0f s, slot %u\n", v->shown ? "\n" : "", comm, (int)p->pid,
+	       seconds_since(p->s->start_ns), p->s->slot);
+	for (unsigned i = 0; i < FAULTLINE_MAX_DEVICES; i++) {
+		d = process_device(p, i, &text);
+		if (!d)
+			continue;
+		printf("  %s (%s) on %s, GID 0 %s\n", text.name, text.profile, text.netdev, text.gid);
+		for (unsigned c = 0; c < FL_CNT_NUM; c++)
+			if (v->all || counter(d, c))
+				printf("    %-22s %14llu  %s\n", counter_name[c],
+				       (unsigned long long)counter(d, c), counter_help[c]);
+	}
+	process_each_mr(p, text_mr, &num);
+}
+
+/* 64-bit values as text in decimal: a double, which is what cJSON has, holds 53 bits exactly */
+static void add_u64(cJSON *obj, const char *name, uint64_t value)
+{
+	char buf[24];
+
+	snprintf(buf, sizeof(buf), "%llu", (unsigned long long)value);
+	cJSON_AddRawToObject(obj, name, buf);
+}
+
+static void json_mr(const struct faultline_mr *mr, void *arg)
+{
+	cJSON *obj = cJSON_CreateObject();
+
+	add_u64(obj, "key", mr->key);
+	cJSON_AddStringToObject(obj, "kind", mr_kind_name(mr->kind));
+	add_u64(obj, "device", mr->device);
+	add_u64(obj, "pd", mr->pd);
+	add_u64(obj, "access", mr->access);
+	add_u64(obj, "addr", mr->addr);
+	add_u64(obj, "iova", mr->iova);
+	add_u64(obj, "length", mr->length);
+	add_u64(obj, "mapped_pages", mr->mapped_pages);
+	add_u64(obj, "page_faults", mr->page_faults);
+	add_u64(obj, "page_invalidations", mr->page_invalidations);
+	add_u64(obj, "page_prefetch", mr->page_prefetch);
+	cJSON_AddItemToArray(arg, obj);
+}
+
+static void add_json(struct view *v, const struct process *p)
+{
+	cJSON *obj = cJSON_CreateObject(), *devices, *mrs;
+	const struct faultline_device *d;
+	struct device_text text;
+	char comm[16];
+
+	printable(comm, sizeof(comm), p->s->comm, sizeof(p->s->comm));
+	add_u64(obj, "pid", (uint64_t)p->pid);
+	cJSON_AddStringToObject(obj, "comm", comm);
+	add_u64(obj, "slot", p->s->slot);
+	cJSON_AddNumberToObject(obj, "uptime", seconds_since(p->s->start_ns));
+	devices = cJSON_AddArrayToObject(obj, "devices");
+	for (unsigned i = 0; i < FAULTLINE_MAX_DEVICES; i++) {
+		cJSON *dev, *counters;
+
+		d = process_device(p, i, &text);
+		if (!d)
+			continue;
+		dev = cJSON_CreateObject();
+		add_u64(dev, "index", i);
+		cJSON_AddStringToObject(dev, "name", text.name);
+		cJSON_AddStringToObject(dev, "profile", text.profile);
+		cJSON_AddStringToObject(dev, "netdev", text.netdev);
+		cJSON_AddStringToObject(dev, "gid", text.gid);
+		counters = cJSON_AddObjectToObject(dev, "counters");
+		for (unsigned c = 0; c < FL_CNT_NUM; c++)
+			add_u64(counters, counter_name[c], counter(d, c));
+		cJSON_AddItemToArray(devices, dev);
+	}
+	mrs = cJSON_AddArrayToObject(obj, "mrs");
+	process_each_mr(p, json_mr, mrs);
+	cJSON_AddItemToArray(v->json, obj);
+}
+
+static void show(struct view *v, unsigned slot, int type)
+{
+	struct process p;
+	pid_t pid;
+	int fd = ask(slot, type, &pid);
+
+	if (fd < 0 || process_open(&p, fd, pid)) {
+		/* pid 0: it ended since the list was read */
+		if (pid) {
+			v->refused++;
+			fprintf(stderr, "faultline stat: pid %d shows nothing: it is another user's, or of "
+				"another version of Faultline\n", (int)pid);
+		}
+		return;
+	}
+	if (wanted(v, &p)) {
+		if (v->json)
+			add_json(v, &p);
+		else
+			show_text(v, &p);
+		v->shown++;
+	}
+	process_close(&p);
+}
+
+static int show_all(struct view *v)
+{
+	FILE *f = fopen("/proc/net/unix", "re");
+	bool seen[FAULTLINE_MAX_SLOT + 1] = {0};
+	char line[512];
+	unsigned slot;
+	int type;
+
+	if (!f) {
+		fprintf(stderr, "faultline stat: /proc/net/unix: %s\n", strerror(errno));
+		return 1;
+	}
+	while (fgets(line, sizeof(line), f)) {
+		if (parse_line(line, &slot, &type) && !seen[slot]) {
+			seen[slot] = true;
+			show(v, slot, type);
+		}
+	}
+	fclose(f);
+	return 0;
+}
+
+static void help(void)
+{
+	printf("Usage: faultline stat [OPTIONS] [PID|NAME]\n\n"
+	       "Shows the counters and memory regions of processes that have a device open, in this\n"
+	       "network namespace. NAME is a program's or a device's.\n\n"
+	       "  -a, --all    counters that are zero as well\n"
+	       "  -j, --json   one array, an object a process\n"
+	       "  -h, --help\n\n"
+	       "The status is 1 when PID or NAME is not found.\n");
+}
+
+int cmd_stat(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"all", no_argument, NULL, 'a'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	struct view v = {.want = NULL};
+	bool json = false;
+	int c, ret;
+
+	while ((c = getopt_long(argc, argv, "ajh", options, NULL)) != -1) {
+		switch (c) {
+		case 'a':
+			v.all = true;
+			break;
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			help();
+			return finish_output(0);
+		default:
+			return usage_hint("stat");
+		}
+	}
+	if (argc - optind > 1)
+		return usage_error("stat", "one PID or NAME at most");
+	v.want = argv[optind]; /* NULL at the end of argv */
+	if (json)
+		v.json = cJSON_CreateArray();
+	ret = show_all(&v);
+	if (json) {
+		char *out = cJSON_Print(v.json);
+
+		puts(out);
+		cJSON_free(out);
+		cJSON_Delete(v.json);
+	} else if (!ret && !v.shown && !v.want && !v.refused) {
+		printf("no process has a device open in this network namespace\n");
+	}
+	if (!ret && v.want && !v.shown) {
+		fprintf(stderr, "faultline stat: no process '%s' has a device open here\n", v.want);
+		ret = 1;
+	}
+	return finish_output(ret);
+}
