@@ -31,7 +31,7 @@ int collector_open(struct collector *c)
 		 (unsigned long long)cookie);
 	len = strlen(c->name);
 	memcpy(addr.sun_path + 1, c->name, len);
-	c->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (c->fd < 0)
 		return -errno;
 	if (bind(c->fd, (struct sockaddr *)&addr,

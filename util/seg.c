@@ -15,14 +15,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 #include "util/log.h"
@@ -206,43 +203,6 @@ void seg_chunk_free(struct seg *seg, uint64_t off)
 	seg->next[n] = seg->first_free;
 	seg->first_free = n + 1;
 	fl_unlock(&seg->lock);
-}
-
-int seg_report(const struct seg *seg, const char *name)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	union {
-		struct cmsghdr hdr;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	char what = 'R';
-	struct iovec iov = {&what, 1};
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf),
-	};
-	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-	size_t len = strlen(name);
-	int fd, err = 0;
-
-	if (!len || len > sizeof(addr.sun_path) - 1)
-		return -EINVAL;
-	memcpy(addr.sun_path + 1, name, len);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	cmsg->cmsg_level = SOL_SOCKET;
-	cmsg->cmsg_type = SCM_RIGHTS;
-	cmsg->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(cmsg), &seg->ro_fd, sizeof(int));
-	if (connect(fd, (struct sockaddr *)&addr,
-		    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + len)) ||
-	    sendmsg(fd, &msg, MSG_NOSIGNAL) < 0)
-		err = -errno;
-	close(fd);
-	return err;
 }
 
 /* ---- other processes' segments ---- */

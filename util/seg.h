@@ -39,12 +39,6 @@ static inline void *seg_ptr(const struct seg *seg, uint64_t off)
 uint64_t seg_chunk_alloc(struct seg *seg);
 void seg_chunk_free(struct seg *seg, uint64_t off);
 
-/*
- * Sends the segment to `faultline run`, which listens at this abstract UNIX address (the `report`
- * setting). Errors of socket(2); who is called does nothing but count: a failure is no reason to stop.
- */
-int seg_report(const struct seg *seg, const char *name);
-
 /* maps another process's segment read-only after checking magic, version, owner and sizes against the
  * descriptor's real size: -EPROTO when it is not what it says */
 int seg_map_peer(int fd, const struct faultline_segment **out);
