@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What core's files share: the bookkeeping of objects. */
+#ifndef FL_CORE_INTERNAL_H
+#define FL_CORE_INTERNAL_H
+
+#include "core/core.h"
+
+/*
+ * Room for one more object of this kind on the device, or -ENOMEM. Counted at once, so that two
+ * threads cannot both take the last place; ib_unreserve() gives it back.
+ */
+int ib_reserve(struct ib_device *dev, enum ib_kind kind);
+void ib_unreserve(struct ib_device *dev, enum ib_kind kind);
+
+/* Enters a reserved object into its context. */
+void ib_uobject_add(struct ib_uobject *uobj, struct ib_ucontext *ucontext, enum ib_kind kind);
+/*
+ * Takes it out and gives its place back; -EBUSY while something uses it, -EIO in a fork's child. After
+ * it nobody else can find the object, so that it can be taken down without the lock.
+ */
+int ib_uobject_remove(struct ib_uobject *uobj, enum ib_kind kind);
+
+/* use counts; under no lock. get: -EINVAL when the object is of another context */
+int ib_uobject_get(struct ib_uobject *uobj, const struct ib_ucontext *ucontext);
+void ib_uobject_put(struct ib_uobject *uobj);
+
+/* is_global, port, and a source GID that exists: -EINVAL, -ENODATA */
+int ib_check_ah_attr(struct ib_ucontext *ucontext, const struct ibv_ah_attr *attr, uint8_t sgid[16]);
+
+/* smallest 2^n >= v */
+static inline uint32_t ib_roundup_pow2(uint32_t v)
+{
+	return v <= 1 ? 1 : 1u << (32 - __builtin_clz(v - 1));
+}
+
+#endif

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory regions: which rights go together, and what they are counted as. umem/ does the work. */
+#include <errno.h>
+#include <stdlib.h>
+#include "core/internal.h"
+
+/* Rights a device may support but <infiniband/verbs.h> of today may not name yet. */
+#define IB_ACCESS_FLUSH_GLOBAL	   (1u << 8)
+#define IB_ACCESS_FLUSH_PERSISTENT (1u << 9)
+#define IB_ACCESS_KNOWN                                                                            \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                   \
+	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IB_ACCESS_FLUSH_GLOBAL)
+
+int ib_check_mr_access(const struct hca_profile *profile, unsigned access)
+{
+	unsigned needed = access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
+
+	/* 10.6.3.1: what the network may write, the consumer must be allowed to write itself */
+	if ((needed & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+	    !(needed & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	/* persistence is not to be had from RAM */
+	if (needed & ~IB_ACCESS_KNOWN)
+		return -EINVAL;
+	if ((needed & IBV_ACCESS_ON_DEMAND) && !(profile->odp.general_caps & IBV_ODP_SUPPORT))
+		return -(profile->odp_refused ? profile->odp_refused : EOPNOTSUPP);
+	if (needed & ~(profile->access_supported | IBV_ACCESS_ON_DEMAND))
+		return -EOPNOTSUPP;
+	return 0;
+}
+
+static void count_mr(struct ib_device *dev, bool is_odp, uint64_t length)
+{
+	cnt_inc(dev->stat, is_odp ? FL_CNT_mr_odp : FL_CNT_mr_pinned);
+	cnt_inc(dev->stat, is_odp ? FL_CNT_mr_odp_total : FL_CNT_mr_pinned_total);
+	cnt_add(dev->stat, is_odp ? FL_CNT_mr_bytes_odp : FL_CNT_mr_bytes_pinned, length);
+}
+
+int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t iova, unsigned access,
+		   struct ib_mr **mr)
+{
+	struct ib_ucontext *uc = pd->uobj.ucontext;
+	struct ib_device *dev = uc->device;
+	bool is_odp = access & IBV_ACCESS_ON_DEMAND;
+	struct ib_umem *umem;
+	struct ib_mr *m;
+	int err;
+
+	if (!ib_ucontext_alive(uc))
+		return -EIO;
+	err = ib_check_mr_access(dev->profile, access);
+	if (err)
+		return err;
+	/* (NULL, SIZE_MAX) asks for the whole address space, which this device does not do */
+	if (!start && length == SIZE_MAX)
+		return -EINVAL;
+	/* the translation is by pages: an offset inside a page cannot change */
+	if ((iova & ~PAGE_MASK) != (start & ~PAGE_MASK) || length > dev->profile->attr.max_mr_size)
+		return -EINVAL;
+
+	err = ib_reserve(dev, IB_MR);
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	if (!m) {
+		err = -ENOMEM;
+		goto err_unreserve;
+	}
+	err = ib_uobject_get(&pd->uobj, uc);
+	if (err)
+		goto err_free;
+	err = is_odp ? ib_umem_odp_get(&dev->umem, start, length, access, &umem)
+		     : ib_umem_get(&dev->umem, start, length, access, &umem);
+	if (err)
+		goto err_put_pd;
+	err = hca_mr_create(dev->hca, pd->uobj.handle, umem, iova, access, &m->hca);
+	if (err)
+		goto err_release;
+
+	m->pd = pd;
+	m->is_odp = is_odp;
+	m->lkey = m->rkey = hca_mr_key(m->hca);
+	ib_uobject_add(&m->uobj, uc, IB_MR);
+	count_mr(dev, is_odp, length);
+	*mr = m;
+	return 0;
+
+err_release:
+	ib_umem_release(umem);
+err_put_pd:
+	ib_uobject_put(&pd->uobj);
+err_free:
+	free(m);
+err_unreserve:
+	ib_unreserve(dev, IB_MR);
+	return err;
+}
+
+int ib_dereg_mr(struct ib_mr *mr)
+{
+	struct ib_device *dev = mr->uobj.ucontext->device;
+	int err = ib_uobject_remove(&mr->uobj, IB_MR);
+
+	if (err)
+		return err;
+	hca_mr_destroy(mr->hca);
+	cnt_dec(dev->stat, mr->is_odp ? FL_CNT_mr_odp : FL_CNT_mr_pinned);
+	ib_uobject_put(&mr->pd->uobj);
+	free(mr);
+	return 0;
+}
+
+int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		 struct ibv_sge *sg, uint32_t num_sge)
+{
+	int err;
+
+	if (!ib_ucontext_alive(pd->uobj.ucontext))
+		return -EIO;
+	err = hca_mr_advise(pd->uobj.ucontext->device->hca, pd->uobj.handle, advice, flags, sg, num_sge);
+	return err > 0 ? -err : err;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Queue pairs: what may be asked for, what is granted, and which values an attribute may have. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/internal.h"
+
+#define SGE_BYTES 16 /* of a WQE; inline data goes where SGEs would */
+
+static uint32_t queue_depth(const struct hca_profile *p, uint32_t wr)
+{
+	uint32_t depth;
+
+	if (!wr)
+		return 0;
+	depth = p->cap_rounding_pow2 ? ib_roundup_pow2(wr) : ib_roundup_pow2(wr + 1) - 1;
+	return depth > (uint32_t)p->attr.max_qp_wr ? (uint32_t)p->attr.max_qp_wr : depth;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* *cap becomes what is granted: never less than what was asked for */
+static int grant_cap(const struct hca_profile *p, struct ibv_qp_cap *cap, bool has_srq)
+{
+	uint32_t max_wr = (uint32_t)p->attr.max_qp_wr, max_sge = (uint32_t)p->attr.max_sge;
+
+	if (has_srq)
+		cap->max_recv_wr = cap->max_recv_sge = 0;
+	if (cap->max_send_wr > max_wr || cap->max_recv_wr > max_wr || cap->max_send_sge > max_sge ||
+	    cap->max_recv_sge > max_sge || cap->max_inline_data > p->max_inline_data)
+		return -EINVAL;
+
+	uint32_t sge = cap->max_send_sge, inl = cap->max_inline_data;
+
+	cap->max_send_sge = min_u32(max_u32(sge, (inl + SGE_BYTES - 1) / SGE_BYTES), max_sge);
+	cap->max_inline_data = min_u32(max_u32(inl, sge * SGE_BYTES), p->max_inline_data);
+	cap->max_send_wr = queue_depth(p, cap->max_send_wr);
+	cap->max_recv_wr = queue_depth(p, cap->max_recv_wr);
+	return 0;
+}
+
+int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_qp **qp)
+{
+	struct ib_ucontext *uc = pd->uobj.ucontext;
+	struct ib_device *dev = uc->device;
+	const struct hca_profile *p = dev->profile;
+	struct hca_qp_init hi = {.type = init->qp_type, .pd = pd->uobj.handle, .cap = init->cap,
+				 .sq_sig_all = init->sq_sig_all, .uobject = init->uobject};
+	struct ib_uobject *needs[4];
+	unsigned held = 0, n = 0;
+	struct ib_qp *q;
+	int err;
+
+	if (!ib_ucontext_alive(uc))
+		return -EIO;
+	if ((unsigned)init->qp_type >= 32 || !(p->qp_types & (1u << init->qp_type)))
+		return -EOPNOTSUPP;
+	if (!init->send_cq || !init->recv_cq)
+		return -EINVAL;
+	err = grant_cap(p, &hi.cap, init->srq);
+	if (err)
+		return err;
+
+	err = ib_reserve(dev, IB_QP);
+	if (err)
+		return err;
+	q = calloc(1, sizeof(*q));
+	if (!q) {
+		err = -ENOMEM;
+		goto err_unreserve;
+	}
+	needs[n++] = &pd->uobj;
+	needs[n++] = &init->send_cq->uobj;
+	needs[n++] = &init->recv_cq->uobj;
+	if (init->srq)
+		needs[n++] = &init->srq->uobj;
+	for (; held < n; held++) {
+		err = ib_uobject_get(needs[held], uc);
+		if (err)
+			goto err_put;
+	}
+	hi.send_cq = init->send_cq->hca;
+	hi.recv_cq = init->recv_cq->hca;
+	hi.srq = init->srq ? init->srq->hca : NULL;
+	err = hca_qp_create(dev->hca, &hi, &q->hca);
+	if (err)
+		goto err_put;
+
+	q->pd = pd;
+	q->send_cq = init->send_cq;
+	q->recv_cq = init->recv_cq;
+	q->srq = init->srq;
+	q->qp_type = init->qp_type;
+	q->qp_num = hca_qp_num(q->hca);
+	q->cap = hi.cap;
+	q->sq_sig_all = init->sq_sig_all;
+	ib_uobject_add(&q->uobj, uc, IB_QP);
+	cnt_inc(dev->stat, FL_CNT_qp);
+	*qp = q;
+	return 0;
+
+err_put:
+	while (held--)
+		ib_uobject_put(needs[held]);
+	free(q);
+err_unreserve:
+	ib_unreserve(dev, IB_QP);
+	return err;
+}
+
+/* Values of attributes, each by the rule that binds it; masks have been checked. */
+static int check_attr(struct ib_qp *qp, struct ibv_qp_attr *attr, int mask, uint8_t sgid[16])
+{
+	struct ib_ucontext *uc = qp->uobj.ucontext;
+	const struct ibv_device_attr *max = &uc->device->profile->attr;
+	int err;
+
+	/* path migration needs a second port */
+	if ((mask & IBV_QP_ALT_PATH) ||
+	    ((mask & IBV_QP_PATH_MIG_STATE) && attr->path_mig_state != IBV_MIG_MIGRATED))
+		return -EOPNOTSUPP;
+	if ((mask & IBV_QP_PORT) && attr->port_num != 1)
+		return -EINVAL;
+	if ((mask & IBV_QP_PKEY_INDEX) && attr->pkey_index != 0)
+		return -EINVAL;
+	if ((mask & IBV_QP_PATH_MTU) &&
+	    (attr->path_mtu < IBV_MTU_256 || attr->path_mtu > IBV_MTU_4096))
+		return -EINVAL;
+	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > ROCE_QPN_MASK)
+		return -EINVAL;
+	/* 9.7.5.1.3, 9.7.5.2.8: a timer is five bits, a retry counter three */
+	if (((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) ||
+	    ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) ||
+	    ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7) ||
+	    ((mask & IBV_QP_RNR_RETRY) && attr->rnr_retry > 7))
+		return -EINVAL;
+	if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > max->max_qp_init_rd_atom)
+		return -EINVAL;
+	if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > max->max_qp_rd_atom)
+		return -EINVAL;
+	if (mask & IBV_QP_AV) {
+		err = ib_check_ah_attr(uc, &attr->ah_attr, sgid);
+		if (err)
+			return err;
+	}
+	attr->rq_psn &= ROCE_PSN_MASK;
+	attr->sq_psn &= ROCE_PSN_MASK;
+	return 0;
+}
+
+int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask)
+{
+	struct ibv_qp_attr attr = *user_attr, now = {0};
+	uint8_t sgid[16] = {0};
+	enum ibv_qp_state next;
+	int err;
+
+	if (!ib_ucontext_alive(qp->uobj.ucontext))
+		return -EIO;
+	hca_qp_query(qp->hca, &now);
+	/* the consumer's idea of the current state must be right: it may have missed an error */
+	if ((mask & IBV_QP_CUR_STATE) && attr.cur_qp_state != now.qp_state)
+		return -EINVAL;
+	next = mask & IBV_QP_STATE ? attr.qp_state : now.qp_state;
+	if (!ib_modify_qp_is_ok(now.qp_state, next, qp->qp_type, mask))
+		return -EINVAL;
+	err = check_attr(qp, &attr, mask, sgid);
+	if (err)
+		return err;
+	return hca_qp_modify(qp->hca, &attr, mask, sgid);
+}
+
+int ib_query_qp(struct ib_qp *qp, struct ibv_qp_attr *attr)
+{
+	if (!ib_ucontext_alive(qp->uobj.ucontext))
+		return -EIO;
+	memset(attr, 0, sizeof(*attr));
+	hca_qp_query(qp->hca, attr);
+	attr->cur_qp_state = attr->qp_state;
+	attr->cap = qp->cap;
+	return 0;
+}
+
+int ib_destroy_qp(struct ib_qp *qp)
+{
+	struct ib_device *dev = qp->uobj.ucontext->device;
+	int err = ib_uobject_remove(&qp->uobj, IB_QP);
+
+	if (err)
+		return err;
+	hca_qp_destroy(qp->hca);
+	if (qp->srq)
+		ib_uobject_put(&qp->srq->uobj);
+	ib_uobject_put(&qp->recv_cq->uobj);
+	ib_uobject_put(&qp->send_cq->uobj);
+	ib_uobject_put(&qp->pd->uobj);
+	cnt_dec(dev->stat, FL_CNT_qp);
+	free(qp);
+	return 0;
+}
