@@ -26,19 +26,39 @@ static const char *gid_text(const uint8_t gid[16], char buf[INET6_ADDRSTRLEN])
 	return inet_ntop(AF_INET6, gid, buf, INET6_ADDRSTRLEN);
 }
 
-/* name of the device for the n-th profile of the list */
-static void device_name(const struct fl_config *cfg, const char *profile, unsigned n, char buf[64])
+struct named {
+	const struct hca_profile *profile;
+	char name[64];
+};
+
+/* the devices of the settings, named as the library names them: numbers count within a profile */
+static unsigned name_devices(const struct fl_config *cfg, struct named out[FAULTLINE_MAX_DEVICES])
 {
-	if (cfg->name[0])
-		snprintf(buf, 64, "%s", cfg->name);
-	else
-		snprintf(buf, 64, "%.40s_fl%u", profile, n);
+	char list[sizeof(cfg->device)], *p, *save;
+	unsigned n = 0;
+
+	strcpy(list, cfg->device);
+	for (p = strtok_r(list, ",", &save); p && n < FAULTLINE_MAX_DEVICES;
+	     p = strtok_r(NULL, ",", &save)) {
+		unsigned same = 0;
+
+		out[n].profile = hca_profile_find(p);
+		for (unsigned i = 0; i < n; i++)
+			same += out[i].profile == out[n].profile;
+		if (cfg->name[0])
+			snprintf(out[n].name, sizeof(out[n].name), "%s", cfg->name);
+		else
+			snprintf(out[n].name, sizeof(out[n].name), "%.40s_fl%u", p, same);
+		n++;
+	}
+	return n;
 }
 
 static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 {
-	char list[sizeof(cfg->device)], name[64], gid[INET6_ADDRSTRLEN], *p, *save;
-	unsigned n = 0;
+	struct named dev[FAULTLINE_MAX_DEVICES];
+	unsigned num = name_devices(cfg, dev);
+	char gid[INET6_ADDRSTRLEN];
 
 	printf("%-10s %-19s %s\n", "PROFILE", "ON DEMAND", "DESCRIPTION");
 	for (unsigned i = 0; hca_profiles[i]; i++)
@@ -46,10 +66,8 @@ static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 		       hca_profiles[i]->description);
 
 	printf("\n%-16s %-10s %-10s %5s  %s\n", "DEVICE", "PROFILE", "NETDEV", "MTU", "GIDS");
-	strcpy(list, cfg->device);
-	for (p = strtok_r(list, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-		device_name(cfg, p, n++, name);
-		printf("%-16s %-10s %-10s %5d ", name, p, nd->name, nd->mtu);
+	for (unsigned i = 0; i < num; i++) {
+		printf("%-16s %-10s %-10s %5d ", dev[i].name, dev[i].profile->name, nd->name, nd->mtu);
 		for (unsigned g = 0; g < nd->num_gids; g++)
 			printf(" %u:%s", g, gid_text(nd->gid[g], gid));
 		putchar('\n');
@@ -58,11 +76,12 @@ static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 
 static void json(const struct fl_config *cfg, const struct netdev_info *nd)
 {
-	char list[sizeof(cfg->device)], name[64], gid[INET6_ADDRSTRLEN], *p, *save, *out;
+	struct named dev[FAULTLINE_MAX_DEVICES];
+	unsigned num = name_devices(cfg, dev);
+	char gid[INET6_ADDRSTRLEN], *out;
 	cJSON *root = cJSON_CreateObject();
 	cJSON *profiles = cJSON_AddArrayToObject(root, "profiles");
 	cJSON *devices = cJSON_AddArrayToObject(root, "devices");
-	unsigned n = 0;
 
 	for (unsigned i = 0; hca_profiles[i]; i++) {
 		cJSON *obj = cJSON_CreateObject();
@@ -72,14 +91,11 @@ static void json(const struct fl_config *cfg, const struct netdev_info *nd)
 		cJSON_AddStringToObject(obj, "description", hca_profiles[i]->description);
 		cJSON_AddItemToArray(profiles, obj);
 	}
-	strcpy(list, cfg->device);
-	for (p = strtok_r(list, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-		cJSON *obj, *gids;
+	for (unsigned i = 0; i < num; i++) {
+		cJSON *obj = cJSON_CreateObject(), *gids;
 
-		obj = cJSON_CreateObject();
-		device_name(cfg, p, n++, name);
-		cJSON_AddStringToObject(obj, "name", name);
-		cJSON_AddStringToObject(obj, "profile", p);
+		cJSON_AddStringToObject(obj, "name", dev[i].name);
+		cJSON_AddStringToObject(obj, "profile", dev[i].profile->name);
 		cJSON_AddStringToObject(obj, "netdev", nd->name);
 		cJSON_AddNumberToObject(obj, "mtu", nd->mtu);
 		gids = cJSON_AddArrayToObject(obj, "gids");
