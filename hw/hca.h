@@ -44,7 +44,10 @@ void hca_node_fork_child(void);
 int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,
 		   struct hca_dev **dev);
 
-/* ---- events that go up; called without locks, from any thread ---- */
+/* ---- events that go up ----
+ * From any thread, with this room's locks held: an implementation takes LOCK_EVENT or a later lock only,
+ * and calls nothing of this room.
+ */
 
 struct hca_event_ops {
 	void (*comp)(void *uobject);			       /* a CQ that was armed has a completion */

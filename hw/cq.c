@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Completion queues: a ring of CQEs, one lock. head and tail are also read without it, for the empty
+ * test that every poll begins with; a poll that then finds nothing makes progress for the process.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "hw/hw.h"
+
+struct hca_event_ops hca_event_ops;
+
+void hca_set_event_ops(const struct hca_event_ops *ops)
+{
+	hca_event_ops = *ops;
+}
+
+static uint32_t ring_size(uint32_t depth)
+{
+	uint32_t n = 1;
+
+	while (n < depth)
+		n <<= 1;
+	return n;
+}
+
+int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uobject,
+		  struct hca_cq **cq)
+{
+	struct hca_cq *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->ring = calloc(ring_size(depth), sizeof(*c->ring));
+	if (!c->ring) {
+		free(c);
+		return -ENOMEM;
+	}
+	fl_mutex_init(&c->lock, LOCK_CQ);
+	c->dev = dev;
+	c->depth = depth;
+	c->mask = ring_size(depth) - 1;
+	c->timestamps = timestamps;
+	c->uobject = uobject;
+	*cq = c;
+	return 0;
+}
+
+static uint64_t clock_ns(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+/* 11.4.2.2, "Request Completion Notification": solicited means that, or not a success. */
+static bool cq_fires(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	if (cq->armed == CQ_NOT_ARMED)
+		return false;
+	if (cq->armed == CQ_ARMED_SOLICITED && !solicited && wc->status == IBV_WC_SUCCESS)
+		return false;
+	cq->armed = CQ_NOT_ARMED;
+	return true;
+}
+
+void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	uint32_t tail;
+	bool fire;
+
+	fl_lock(&cq->lock);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->depth) {
+		fl_unlock(&cq->lock);
+		fl_warn("CQ of %u entries overflowed: a completion of QP 0x%06x is lost; "
+			"make the CQ as deep as all queues that use it together",
+			cq->depth, wc->qp_num);
+		hca_event_ops.cq_async(cq->uobject, IBV_EVENT_CQ_ERR);
+		return;
+	}
+	cq->ring[tail & cq->mask].wc = *wc;
+	if (cq->timestamps) {
+		cq->ring[tail & cq->mask].timestamp_ns = clock_ns(CLOCK_MONOTONIC);
+		cq->ring[tail & cq->mask].realtime_ns = clock_ns(CLOCK_REALTIME);
+	}
+	/* pairs with cq_empty(): who sees the tail may take the lock and find the entry */
+	atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
+	fire = cq_fires(cq, wc, solicited);
+	fl_unlock(&cq->lock);
+	if (fire)
+		hca_event_ops.comp(cq->uobject);
+}
+
+static bool cq_empty(struct hca_cq *cq)
+{
+	return atomic_load_explicit(&cq->tail, memory_order_acquire) ==
+	       atomic_load_explicit(&cq->head, memory_order_relaxed);
+}
+
+/* false: nothing there, even after a look at the links */
+static bool cq_ready(struct hca_cq *cq)
+{
+	if (!cq_empty(cq))
+		return true;
+	if (!hca_dev_alive(cq->dev))
+		return false;
+	engine_poll();
+	return !cq_empty(cq);
+}
+
+int hca_cq_poll(struct hca_cq *cq, int n, struct ibv_wc *wc)
+{
+	uint32_t head, tail;
+	int got = 0;
+
+	if (!cq_ready(cq))
+		return 0;
+	fl_lock(&cq->lock);
+	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	while (got < n && head != tail)
+		wc[got++] = cq->ring[head++ & cq->mask].wc;
+	atomic_store_explicit(&cq->head, head, memory_order_relaxed);
+	fl_unlock(&cq->lock);
+	return got;
+}
+
+int hca_cq_poll_one(struct hca_cq *cq, struct hca_cqe *cqe)
+{
+	uint32_t head;
+	int got = 0;
+
+	if (!cq_ready(cq))
+		return 0;
+	fl_lock(&cq->lock);
+	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	if (head != atomic_load_explicit(&cq->tail, memory_order_relaxed)) {
+		*cqe = cq->ring[head & cq->mask];
+		atomic_store_explicit(&cq->head, head + 1, memory_order_relaxed);
+		got = 1;
+	}
+	fl_unlock(&cq->lock);
+	return got;
+}
+
+void hca_cq_req_notify(struct hca_cq *cq, bool solicited_only)
+{
+	fl_lock(&cq->lock);
+	if (!solicited_only)
+		cq->armed = CQ_ARMED;
+	else if (cq->armed == CQ_NOT_ARMED)
+		cq->armed = CQ_ARMED_SOLICITED;
+	fl_unlock(&cq->lock);
+	if (hca_dev_alive(cq->dev))
+		engine_app_sleeps();
+}
+
+/* Moves what is in the ring to ring[], keeping what keep() says; returns how many. Locked. */
+static uint32_t cq_move(struct hca_cq *cq, struct hca_cqe *ring, uint32_t mask, uint32_t without_qpn)
+{
+	uint32_t head = atomic_load_explicit(&cq->head, memory_order_relaxed);
+	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
+	uint32_t to = head, i;
+
+	for (i = head; i != tail; i++) {
+		if (without_qpn && cq->ring[i & cq->mask].wc.qp_num == without_qpn)
+			continue;
+		ring[to++ & mask] = cq->ring[i & cq->mask];
+	}
+	return to;
+}
+
+/* a QP that is destroyed or reset takes its completions along (10.2.4.4, 11.2.5.5) */
+void hca_cq_clean(struct hca_cq *cq, uint32_t qpn)
+{
+	fl_lock(&cq->lock);
+	atomic_store_explicit(&cq->tail, cq_move(cq, cq->ring, cq->mask, qpn), memory_order_release);
+	fl_unlock(&cq->lock);
+}
+
+int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
+{
+	struct hca_cqe *ring = calloc(ring_size(depth), sizeof(*ring)), *old;
+	int rc = 0;
+
+	if (!ring)
+		return -ENOMEM;
+	fl_lock(&cq->lock);
+	if (cq->tail - cq->head > depth) {
+		old = ring;
+		rc = -EINVAL;
+	} else {
+		cq_move(cq, ring, ring_size(depth) - 1, 0);
+		old = cq->ring;
+		cq->ring = ring;
+		cq->depth = depth;
+		cq->mask = ring_size(depth) - 1;
+	}
+	fl_unlock(&cq->lock);
+	free(old);
+	return rc;
+}
+
+void hca_cq_destroy(struct hca_cq *cq)
+{
+	fl_mutex_destroy(&cq->lock);
+	free(cq->ring);
+	free(cq);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The HCA from inside: what its files share. Outside this room see hca.h.
+ *
+ * A QP is one struct under one lock (LOCK_QP); its receive queue has its own (LOCK_RQ), so that
+ * posting receives does not wait for a copy. Three roles work on it, a file each:
+ *   req.c   requester: turns send WQEs into request packets
+ *   resp.c  responder: executes requests from the peer, answers
+ *   comp.c  completer: takes the answers, retires send WQEs
+ * Each can pause, and only it: for room on the link, for a page fault (pf.c), for an RNR timer.
+ *
+ * QPs and MRs live in type-stable memory: what an index had once stays a struct of that kind for the
+ * life of the process, so a stale pointer can always be locked (QP) or read (MR) and then be seen
+ * to be stale by its number. Nothing on the data path needs a grace period for that.
+ */
+#ifndef FL_HW_HW_H
+#define FL_HW_HW_H
+
+#include <stdatomic.h>
+#include <urcu/list.h>
+#include "hw/hca.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+#define QP_INDEX_BITS FAULTLINE_QPN_SLOT_SHIFT
+#define QP_MAX	      (1u << QP_INDEX_BITS)
+#define QP_FIRST      17 /* 0 and 1 are special on every NIC; small numbers confuse readers */
+#define MR_KEY_SHIFT  8	 /* key = index << 8 | variant */
+
+/* Unacknowledged packets a requester may have out: bounds what a paused responder must keep. */
+#define REQ_WINDOW_BYTES (1u << 20)
+#define REQ_WINDOW_BYTES_UDP (256u << 10)
+#define RESP_BACKLOG_BYTES (8u << 20)
+
+struct hca_timer_heap {
+	struct fl_mutex lock;
+	struct hca_qp *v[QP_MAX + 1]; /* from 1 on */
+	uint32_t n;
+	uint64_t wake_at; /* when the engine will look by itself */
+};
+
+struct hca_node {
+	const struct fl_config *cfg;
+	struct seg *seg;
+	struct net *net;
+	struct hca_qp *_Atomic qp[QP_MAX];
+	struct fl_mutex qp_lock; /* handing out QPNs; LOCK_CORE */
+	uint32_t qp_next;
+	struct hca_timer_heap timers;
+	struct hca_engine *engine;
+};
+
+/* The one runtime; NULL before the first open and in a fork's child until it opens a device itself. */
+extern struct hca_node *hca_node;
+
+struct hca_dev {
+	const struct hca_node *node;
+	const struct hca_profile *profile;
+	struct faultline_device *stat;
+	uint32_t index;
+};
+
+static inline bool hca_dev_alive(const struct hca_dev *dev)
+{
+	return dev->node == hca_node;
+}
+
+/* ---- cq.c ---- */
+
+struct hca_cq {
+	struct fl_mutex lock;
+	struct hca_dev *dev;
+	void *uobject;
+	struct hca_cqe *ring;
+	uint32_t depth, mask;
+	_Atomic uint32_t head, tail; /* head: next to poll; written under the lock, read without */
+	enum { CQ_NOT_ARMED, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
+	bool timestamps;
+};
+
+extern struct hca_event_ops hca_event_ops;
+
+void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited);
+void hca_cq_clean(struct hca_cq *cq, uint32_t qpn);
+
+/* ---- mr.c ---- */
+
+int mr_table_init(uint32_t entries);
+
+struct hca_mr {
+	_Atomic uint32_t key; /* 0: free */
+	uint32_t last_key;    /* what it was, for the next variant */
+	uint32_t pd;
+	uint32_t access;
+	uint64_t iova, length;
+	uint64_t addr; /* virtual, of iova */
+	struct ib_umem *umem; /* good only inside a hazard, or with a reference */
+	struct hca_dev *dev;
+	struct faultline_mr *ent;
+	_Atomic uint32_t pf_refs; /* faults being resolved on its umem; see mr_get() */
+};
+
+/* what an access that must fault says about it */
+struct mr_miss {
+	uint32_t key;
+	uint64_t addr; /* virtual */
+	uint64_t len;
+	bool write;
+	bool force; /* the table had the page, the access failed */
+};
+
+enum mr_dir { MR_FROM_MEM, MR_TO_MEM };
+
+/* the key is this PD's, alive, covers [iova, iova + len) and grants access: 0 or -EACCES */
+int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access);
+/*
+ * Copies between memory under key and buf. -EACCES: as mr_check(), or memory that is not to be had;
+ * -EFAULT: a page must be faulted in first, *miss says which (the whole of what this call needs).
+ */
+int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
+	    unsigned access, struct mr_miss *miss);
+/* the same for an 8-byte atomic; -EINVAL: not aligned */
+int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
+	      uint64_t compare, uint64_t *orig, struct mr_miss *miss);
+/* copy to or from a list of SGEs at byte offset off of the whole */
+int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,
+		 uint32_t len, enum mr_dir dir, struct mr_miss *miss);
+
+/* Holds the MR's umem (not its key) for a fault; NULL: the key is dead. */
+struct hca_mr *mr_get(uint32_t key);
+void mr_put(struct hca_mr *mr);
+
+/* ---- rq.c ---- */
+
+struct recv_wqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint64_t length;
+	struct ibv_sge sge[];
+};
+
+/* a receive queue, of a QP or shared */
+struct hca_rq {
+	struct fl_mutex lock;
+	char *wqes;
+	uint32_t stride, depth, max_sge;
+	uint32_t head, tail; /* tail: next to post */
+};
+
+struct hca_srq {
+	struct hca_dev *dev;
+	void *uobject;
+	uint32_t pd;
+	struct hca_rq rq;
+	uint32_t limit;
+};
+
+int rq_init(struct hca_rq *rq, uint32_t depth, uint32_t max_sge);
+void rq_destroy(struct hca_rq *rq);
+/* takes the oldest into *wqe (room for max_sge SGEs): 0 or -ENOENT; *left what remains */
+int rq_take(struct hca_rq *rq, struct recv_wqe *wqe, uint32_t *left);
+int rq_post(struct hca_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+void srq_taken(struct hca_srq *srq, uint32_t left);
+
+/* ---- qp.c ---- */
+
+struct send_wqe {
+	uint64_t wr_id;
+	uint8_t opcode; /* enum ibv_wr_opcode */
+	uint8_t num_sge;
+	bool signaled, fence, solicited, inline_data;
+	bool started; /* has its PSNs */
+	__be32 imm;
+	uint32_t rkey;
+	uint64_t remote_addr;
+	uint64_t compare_add, swap;
+	uint32_t length;
+	uint32_t first_psn, last_psn;
+	uint32_t sent;	/* bytes handed to the link, or, READ: asked for */
+	uint32_t acked; /* READ: bytes received */
+	uint32_t asked_bytes; /* READ: the most it ever asked for */
+	bool done;	/* everything is sent; READ: asked for */
+	bool asked;	/* READ, atomic: counts among those the peer holds resources for */
+	union {
+		struct ibv_sge sge[0];
+		uint8_t data[0];
+	};
+};
+
+/* a request kept while the responder is paused, or a response while the completer is */
+struct kept_pkt {
+	struct cds_list_head node;
+	struct roce_pkt pkt;
+	uint8_t payload[];
+};
+
+struct pkt_queue {
+	struct cds_list_head list;
+	uint64_t bytes;
+	uint32_t next_psn; /* what follows the last one kept */
+};
+
+enum qp_role { ROLE_REQ, ROLE_RESP, ROLE_COMP, ROLE_NUM };
+
+struct saved_atomic {
+	bool valid;
+	uint32_t psn;
+	uint64_t orig;
+};
+
+struct hca_qp {
+	struct fl_mutex lock;
+	uint32_t index;
+	bool claimed; /* under node->qp_lock */
+	uint32_t qpn; /* 0: not in use */
+	uint32_t generation; /* moves when what was under way is void: RESET, ERR, destroyed */
+	struct hca_dev *dev;
+	enum ibv_qp_type type;
+	uint32_t pd;
+	struct hca_cq *send_cq, *recv_cq;
+	struct hca_srq *srq;
+	struct hca_rq rq;
+	void *uobject;
+	struct ibv_qp_cap cap;
+	bool sq_sig_all;
+	_Atomic(enum ibv_qp_state) state; /* changed under the lock; posting reads it without */
+	struct ibv_qp_attr attr;
+	struct net_path *path;
+	uint32_t mtu;
+
+	/* send queue: counters that wrap; tail <= send <= head */
+	char *sq;
+	uint32_t sq_stride, sq_depth;
+	uint32_t sq_head; /* next to post */
+	uint32_t sq_send; /* next to send, or to go on sending */
+	uint32_t sq_tail; /* oldest not retired */
+
+	struct {
+		uint32_t psn;	   /* of the next packet */
+		uint32_t psn_high; /* one past the highest ever sent */
+		uint32_t una;	   /* oldest unacknowledged */
+		uint32_t window;   /* packets */
+		uint32_t rd_atomic; /* READs and atomics out */
+		uint32_t retry_left, rnr_left;
+		bool blocked;	    /* the link had no room */
+		bool rnr_wait;
+		bool progress; /* since the timer last looked */
+		bool seq_nak_taken; /* went back for this gap already; until una moves */
+		uint64_t rnr_deadline;
+		bool local_error; /* of the WQE at sq_send: told when those before it are done */
+		bool drained_said;
+	} req;
+
+	struct {
+		uint32_t psn; /* expected */
+		uint32_t msn;
+		bool in_msg;
+		uint32_t msg_kind; /* ROCE_F_SEND or ROCE_F_WRITE */
+		uint64_t va;
+		uint32_t rkey;
+		uint64_t offset;    /* bytes of the message so far */
+		uint64_t remaining; /* WRITE: bytes to come */
+		bool have_wqe;
+		struct recv_wqe *wqe;
+		bool nak_sent;
+		bool ack_pending;
+		bool ack_queued; /* on a thread's list of QPs that owe an ACK */
+		bool blocked;
+		bool comm_est;
+		/* the answer that is on its way: a READ, or one that found no room */
+		struct {
+			bool active, dup;
+			uint64_t va;
+			uint32_t rkey, len, off, psn;
+		} read;
+		bool atomic_owed; /* an atomic's answer found no room */
+		uint64_t atomic_orig;
+		uint32_t atomic_psn;
+		bool nak_owed;
+		uint8_t nak_syndrome;
+		uint32_t nak_psn;
+		struct saved_atomic *atomics;
+		uint32_t num_atomics, next_atomic;
+	} resp;
+
+	struct pkt_queue backlog; /* requests, while the responder is paused */
+	struct pkt_queue answers; /* responses, while the completer is */
+	uint32_t num_saved_max; /* room for atomics' results */
+	bool faulting[ROLE_NUM];
+	bool fault_failed[ROLE_NUM]; /* the worker could not; the role's next access says so */
+	uint32_t force_tries[ROLE_NUM];
+
+	uint64_t deadline; /* when the timer is to look; 0: never */
+	uint64_t heap_deadline;
+	uint32_t heap_pos; /* 0: not in the heap */
+	struct hca_qp *ack_next;
+};
+
+static inline struct send_wqe *sq_wqe(const struct hca_qp *qp, uint32_t i)
+{
+	return (struct send_wqe *)(qp->sq + (size_t)(i % qp->sq_depth) * qp->sq_stride);
+}
+
+static inline bool wqe_is_read(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ;
+}
+
+static inline bool wqe_is_atomic(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* Finds and locks; NULL: no such QP. */
+struct hca_qp *qp_lookup_lock(uint32_t qpn);
+void qp_unlock(struct hca_qp *qp);
+/* to ERR: wqe (or none) completes with status, the rest is flushed. Locked. */
+void qp_error(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err);
+void qp_flush(struct hca_qp *qp);
+void qp_reset(struct hca_qp *qp);
+void qp_event(struct hca_qp *qp, enum ibv_event_type event);
+void pkt_queue_init(struct pkt_queue *q);
+void pkt_queue_clear(struct pkt_queue *q);
+bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front);
+
+/* ---- req.c, comp.c, resp.c: all with the QP locked ---- */
+
+void req_run(struct hca_qp *qp);
+/* the send WQE that psn is in becomes the next to send, from psn on */
+void req_go_back(struct hca_qp *qp, uint32_t psn);
+void req_timer(struct hca_qp *qp, uint64_t now);
+/* SQD: says SQ_DRAINED once what was begun is complete */
+void req_check_drained(struct hca_qp *qp);
+/* retires the oldest send WQE with a status */
+void req_retire(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err);
+void comp_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
+void comp_resume(struct hca_qp *qp);
+void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
+void resp_resume(struct hca_qp *qp);
+void resp_send_ack(struct hca_qp *qp);
+void resp_reset(struct hca_qp *qp);
+
+/* vendor_err of IBV_WC_RETRY_EXC_ERR: why, as far as can be told */
+#define VENDOR_ERR_NO_ANSWER 0x81 /* nothing was heard from the peer since the request */
+
+/* ---- pf.c ---- */
+
+/*
+ * Resolves a miss of this role: 0: the page is there, try again; -EINPROGRESS: the role is paused, and
+ * resumed by a worker; -EACCES: it cannot be resolved. QP locked.
+ */
+int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss);
+
+/* ---- engine.c, timer.c ---- */
+
+int engine_start(struct hca_node *node);
+void engine_fork_child(struct hca_node *node);
+void pf_fork_child(void);
+/* a detached thread with all signals blocked; 0 or negative errno */
+int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name);
+void engine_kick(void);
+/* progress by an application's thread; returns trains taken */
+int engine_poll(void);
+/* the application is about to sleep: the engine takes over at once */
+void engine_app_sleeps(void);
+/* the QP owes an ACK; sent when the batch is through */
+void engine_defer_ack(struct hca_qp *qp);
+void engine_flush_acks(void);
+
+uint64_t now_ns(void);
+/* asks for a look at the QP at deadline, or before. QP locked. */
+void timer_arm(struct hca_qp *qp, uint64_t deadline);
+void timer_remove(struct hca_qp *qp);
+/* runs what is due; returns the next deadline, UINT64_MAX when there is none. The engine only. */
+uint64_t timers_run(uint64_t now);
+
+/* ---- node.c ---- */
+
+void node_rx(void *ctx, const struct roce_pkt *pkt);
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Keys, and every access to memory that goes through one.
+ *
+ * A key is index << 8 | variant. The MR at an index is type-stable; a key's life ends when its MR's
+ * `key` is cleared. An access reads the MR's fields, announces itself (dma_begin) and reads the key
+ * again: unchanged, what it read was of one registration, and deregistration, which clears the key
+ * first and then waits for announced accesses, cannot get past it. Freed indexes queue at the end of
+ * a long line and come back with another variant, so that a stale key stays an error for long.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "hw/hw.h"
+
+#define MR_CHUNK 1024
+
+static struct {
+	struct fl_mutex lock; /* LOCK_MR_TABLE */
+	struct hca_mr *_Atomic *chunks; /* of MR_CHUNK; set once, never freed */
+	uint32_t *line; /* ring of free indexes */
+	uint32_t entries, first, count, fresh; /* fresh: the lowest index never used */
+} mrs = {.lock = FL_MUTEX_INIT(LOCK_MR_TABLE)};
+
+/* Faults take a reference, deregistration waits for them: a fault may sleep, so this may, too. */
+static struct fl_mutex ref_lock = FL_MUTEX_INIT(LOCK_LEAF);
+static pthread_cond_t ref_cond = PTHREAD_COND_INITIALIZER;
+
+/* In a new process, or the child of a fork, which forgets the parent's. */
+int mr_table_init(uint32_t entries)
+{
+	fl_mutex_init(&mrs.lock, LOCK_MR_TABLE);
+	fl_mutex_init(&ref_lock, LOCK_LEAF);
+	pthread_cond_init(&ref_cond, NULL);
+	mrs.chunks = calloc(entries / MR_CHUNK, sizeof(*mrs.chunks));
+	mrs.line = malloc(entries * sizeof(*mrs.line));
+	if (!mrs.chunks || !mrs.line)
+		return -ENOMEM;
+	mrs.entries = entries;
+	mrs.first = mrs.count = 0;
+	mrs.fresh = 1; /* no key is 0, nor a small number that a user's bug would hit */
+	return 0;
+}
+
+static struct hca_mr *mr_at(uint32_t index)
+{
+	struct hca_mr *chunk;
+
+	if (index >= mrs.entries)
+		return NULL;
+	/* pairs with the release store in mr_index(): the chunk is zeroed when it can be seen */
+	chunk = atomic_load_explicit(&mrs.chunks[index / MR_CHUNK], memory_order_acquire);
+	return chunk ? &chunk[index % MR_CHUNK] : NULL;
+}
+
+static struct hca_mr *mr_of_key(uint32_t key)
+{
+	struct hca_mr *mr = mr_at(key >> MR_KEY_SHIFT);
+
+	return mr && key && atomic_load(&mr->key) == key ? mr : NULL;
+}
+
+/*
+ * A fresh index as long as there are any, up to 64 Ki of them, and then the longest free: so a key
+ * comes back after at least that many registrations, 256 times that with its variant.
+ */
+#define MR_FRESH_FIRST (1u << 16)
+
+static int mr_index(uint32_t *index)
+{
+	if (mrs.count && mrs.fresh >= MR_FRESH_FIRST) {
+		*index = mrs.line[mrs.first];
+		mrs.first = (mrs.first + 1) % mrs.entries;
+		mrs.count--;
+		return 0;
+	}
+	if (mrs.fresh < mrs.entries) {
+		struct hca_mr *_Atomic *chunk = &mrs.chunks[mrs.fresh / MR_CHUNK];
+
+		if (!atomic_load_explicit(chunk, memory_order_relaxed)) {
+			struct hca_mr *mem = calloc(MR_CHUNK, sizeof(*mem));
+
+			if (!mem)
+				return -ENOMEM;
+			atomic_store_explicit(chunk, mem, memory_order_release);
+		}
+		*index = mrs.fresh++;
+		return 0;
+	}
+	return -ENOMEM;
+}
+
+static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
+{
+	struct faultline_mr *ent = mr->ent;
+
+	ent->pd = mr->pd;
+	ent->access = mr->access;
+	ent->kind = mr->umem->is_odp ? FAULTLINE_MR_ODP : FAULTLINE_MR_PINNED;
+	ent->iova = mr->iova;
+	ent->addr = mr->umem->address;
+	ent->length = mr->length;
+	ent->device = mr->dev->index;
+	ent->page_faults = ent->page_invalidations = ent->page_prefetch = ent->mapped_pages = 0;
+	if (mr->umem->is_odp) {
+		ent->pt = to_ib_umem_odp(mr->umem)->pt_root;
+		ent->pt_levels = to_ib_umem_odp(mr->umem)->pt_levels;
+	} else {
+		ent->pt = 0;
+		ent->pt_levels = 0;
+	}
+	mr->last_key = key;
+	/* the key goes last: who sees it sees the rest (pairs with the loads in mr_of_key(), and with
+	 * those of readers of the segment) */
+	__atomic_store_n(&ent->key, key, __ATOMIC_RELEASE);
+	atomic_store(&mr->key, key);
+}
+
+int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64_t iova,
+		  unsigned access, struct hca_mr **out)
+{
+	struct hca_mr *mr;
+	uint32_t index;
+
+	fl_lock(&mrs.lock);
+	if (mr_index(&index)) {
+		fl_unlock(&mrs.lock);
+		return -ENOMEM;
+	}
+	fl_unlock(&mrs.lock);
+	mr = mr_at(index);
+	mr->dev = dev;
+	mr->pd = pd;
+	mr->access = access;
+	mr->iova = iova;
+	mr->length = umem->length;
+	mr->addr = umem->address;
+	mr->umem = umem;
+	mr->ent = (struct faultline_mr *)seg_ptr(dev->node->seg, dev->node->seg->s->mr_table) + index;
+	umem->stat = mr->ent;
+	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
+	*out = mr;
+	return 0;
+}
+
+uint32_t hca_mr_key(const struct hca_mr *mr)
+{
+	return mr->last_key;
+}
+
+void mr_put(struct hca_mr *mr)
+{
+	fl_lock(&ref_lock);
+	if (atomic_fetch_sub(&mr->pf_refs, 1) == 1)
+		pthread_cond_broadcast(&ref_cond);
+	fl_unlock(&ref_lock);
+}
+
+static void mr_wait_refs(struct hca_mr *mr)
+{
+	fl_lock(&ref_lock);
+	while (atomic_load(&mr->pf_refs))
+		pthread_cond_wait(&ref_cond, &ref_lock.m);
+	fl_unlock(&ref_lock);
+}
+
+void hca_mr_destroy(struct hca_mr *mr)
+{
+	uint32_t key = mr->last_key;
+
+	/* The key dies first. seq_cst: pairs with the announcement in dma_begin() and with the reference
+	 * in mr_get(): either they see it dead, or we see them and wait. */
+	atomic_store(&mr->key, 0);
+	__atomic_store_n(&mr->ent->key, 0, __ATOMIC_SEQ_CST);
+	dma_wait_key(key);
+	mr_wait_refs(mr);
+	mr->umem->stat = NULL;
+	ib_umem_release(mr->umem);
+	mr->umem = NULL;
+	fl_lock(&mrs.lock);
+	mrs.line[(mrs.first + mrs.count++) % mrs.entries] = key >> MR_KEY_SHIFT;
+	fl_unlock(&mrs.lock);
+}
+
+struct hca_mr *mr_get(uint32_t key)
+{
+	struct hca_mr *mr = mr_of_key(key);
+
+	if (!mr)
+		return NULL;
+	atomic_fetch_add(&mr->pf_refs, 1);
+	if (atomic_load(&mr->key) == key) /* pairs with hca_mr_destroy() */
+		return mr;
+	mr_put(mr);
+	return NULL;
+}
+
+/* what an access may touch, for as long as its hazard stands */
+struct mr_span {
+	struct ib_umem *umem;
+	uint64_t addr;
+	struct faultline_hazard *hazard;
+};
+
+static int mr_begin(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access,
+		    struct mr_span *span)
+{
+	struct hca_mr *mr = mr_of_key(key);
+	uint64_t off;
+
+	if (!mr || mr->pd != pd || (mr->access & access) != access)
+		return -EACCES;
+	off = iova - mr->iova;
+	if (iova < mr->iova || off > mr->length || len > mr->length - off)
+		return -EACCES;
+	span->addr = mr->addr + off;
+	span->hazard = dma_begin(span->addr, span->addr + len, key);
+	if (atomic_load(&mr->key) != key) { /* pairs with hca_mr_destroy() */
+		dma_end(span->hazard);
+		return -EACCES;
+	}
+	span->umem = mr->umem;
+	return 0;
+}
+
+int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access)
+{
+	struct mr_span span;
+	int rc = mr_begin(pd, key, iova, len, access, &span);
+
+	if (!rc)
+		dma_end(span.hazard);
+	return rc;
+}
+
+static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, bool write, bool force,
+		     struct mr_miss *miss)
+{
+	*miss = (struct mr_miss){
+		.key = key, .addr = span->addr, .len = len, .write = write, .force = force};
+	return -EFAULT;
+}
+
+static bool mr_present(const struct mr_span *span, uint64_t len, bool write)
+{
+	return !span->umem->is_odp ||
+	       ib_umem_odp_present(to_ib_umem_odp(span->umem), span->addr, len, write);
+}
+
+int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
+	    unsigned access, struct mr_miss *miss)
+{
+	bool write = dir == MR_TO_MEM, odp;
+	struct mr_span span;
+	size_t left;
+	int rc = mr_begin(pd, key, iova, len, access, &span);
+
+	if (rc)
+		return rc;
+	odp = span.umem->is_odp;
+	if (!mr_present(&span, len, write)) {
+		dma_end(span.hazard);
+		return mr_missed(&span, key, len, write, false, miss);
+	}
+	if (write)
+		left = copy_guarded((void *)(uintptr_t)span.addr, buf, len);
+	else
+		left = copy_guarded(buf, (const void *)(uintptr_t)span.addr, len);
+	dma_end(span.hazard);
+	if (!left)
+		return 0;
+	return odp ? mr_missed(&span, key, len, write, true, miss) : -EACCES;
+}
+
+int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
+	      uint64_t compare, uint64_t *orig, struct mr_miss *miss)
+{
+	struct mr_span span;
+	uint64_t *p;
+	bool odp;
+	int rc = mr_begin(pd, key, iova, 8, IBV_ACCESS_REMOTE_ATOMIC, &span);
+
+	if (rc)
+		return rc;
+	odp = span.umem->is_odp;
+	p = (uint64_t *)(uintptr_t)span.addr;
+	if ((span.addr & 7) || (iova & 7)) {
+		dma_end(span.hazard);
+		return -EINVAL;
+	}
+	if (!mr_present(&span, 8, true)) {
+		dma_end(span.hazard);
+		return mr_missed(&span, key, 8, true, false, miss);
+	}
+	rc = cmpswap ? cmpxchg64_guarded(p, compare, swap_add, orig)
+		     : fetch_add64_guarded(p, swap_add, orig);
+	dma_end(span.hazard);
+	if (!rc)
+		return 0;
+	return odp ? mr_missed(&span, key, 8, true, true, miss) : -EACCES;
+}
+
+int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,
+		 uint32_t len, enum mr_dir dir, struct mr_miss *miss)
+{
+	unsigned access = dir == MR_TO_MEM ? IBV_ACCESS_LOCAL_WRITE : 0;
+	uint32_t i, n;
+	int rc;
+
+	for (i = 0; i < num_sge && len; i++) {
+		if (off >= sge[i].length) {
+			off -= sge[i].length;
+			continue;
+		}
+		n = sge[i].length - off < len ? sge[i].length - off : len;
+		rc = mr_copy(pd, sge[i].lkey, sge[i].addr + off, buf, n, dir, access, miss);
+		if (rc)
+			return rc;
+		buf = (char *)buf + n;
+		len -= n;
+		off = 0;
+	}
+	return len ? -EACCES : 0;
+}
+
+int hca_mr_advise(struct hca_dev *dev, uint32_t pd, enum ibv_advise_mr_advice advice,
+		  uint32_t flags, struct ibv_sge *sg, uint32_t num_sge)
+{
+	return EOPNOTSUPP;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The HCA's runtime in a process: one, whatever the number of devices, since QPNs and keys are the
+ * process's. It is never taken down: threads of the application may be in it until the end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "hw/hw.h"
+
+struct hca_node *hca_node;
+
+/*
+ * A train from a link is what a peer says it is: that its parts agree is checked here, once, for all
+ * who read it.
+ */
+static bool train_ok(const struct roce_pkt *pkt)
+{
+	uint64_t full = (uint64_t)pkt->npkts * pkt->mtu;
+
+	if (pkt->npkts == 1)
+		return pkt->opcode == pkt->opcode_last;
+	return pkt->npkts && pkt->npkts <= (1u << 16) && pkt->mtu >= 256 && pkt->mtu <= 4096 &&
+	       (roce_opcode[pkt->opcode].flags & ROCE_F_PAYLOAD) &&
+	       (roce_opcode[pkt->opcode_last].flags & ROCE_F_PAYLOAD) &&
+	       pkt->payload_len <= full && pkt->payload_len > full - pkt->mtu;
+}
+
+void node_rx(void *ctx, const struct roce_pkt *pkt)
+{
+	struct hca_node *node = ctx;
+	struct faultline_device *stat = &node->seg->s->device[0];
+	struct hca_qp *qp;
+
+	if (!train_ok(pkt)) {
+		cnt_inc(stat, FL_CNT_rx_malformed);
+		return;
+	}
+	qp = qp_lookup_lock(pkt->dest_qpn);
+	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
+	if (!qp || (pkt->opcode >> 5) != 0 || (pkt->pkey & 0x7fff) != 0x7fff || !qp->path) {
+		cnt_inc(qp ? qp->dev->stat : stat, FL_CNT_rx_unknown_qp);
+		if (qp)
+			qp_unlock(qp);
+		return;
+	}
+	cnt_add(qp->dev->stat, FL_CNT_rcvd_pkts, pkt->npkts);
+	cnt_add(qp->dev->stat, FL_CNT_rcvd_bytes, pkt->payload_len);
+	if (roce_opcode[pkt->opcode].flags & ROCE_F_REQ)
+		resp_rx(qp, pkt);
+	else
+		comp_rx(qp, pkt);
+	qp_unlock(qp);
+}
+
+static void node_tx_ready(void *ctx, uint32_t qpn)
+{
+	struct hca_qp *qp = qp_lookup_lock(qpn);
+
+	if (!qp)
+		return;
+	resp_resume(qp);
+	req_run(qp);
+	qp_unlock(qp);
+	engine_flush_acks();
+}
+
+static void node_kick(void *ctx)
+{
+	engine_kick();
+}
+
+static const struct net_ops node_net_ops = {
+	.rx = node_rx,
+	.tx_ready = node_tx_ready,
+	.kick = node_kick,
+};
+
+int hca_node_start(const struct fl_config *cfg, struct seg *seg)
+{
+	struct hca_node *node = calloc(1, sizeof(*node));
+	int rc;
+
+	if (!node)
+		return -ENOMEM;
+	node->cfg = cfg;
+	node->seg = seg;
+	node->timers.wake_at = UINT64_MAX;
+	fl_mutex_init(&node->qp_lock, LOCK_CORE);
+	fl_mutex_init(&node->timers.lock, LOCK_TIMER);
+	dma_init(seg);
+	rc = mr_table_init(seg->s->mr_entries);
+	if (!rc)
+		rc = net_open(cfg, seg, &seg->s->device[0], &node_net_ops, node, &node->net);
+	if (rc) {
+		free(node);
+		return rc;
+	}
+	hca_node = node;
+	return 0;
+}
+
+/* The parent's node is left where it is: objects of the parent point to it, and to be told apart. */
+void hca_node_fork_child(void)
+{
+	struct hca_node *node = hca_node;
+
+	hca_node = NULL;
+	if (!node)
+		return;
+	net_fork_child(node->net);
+	engine_fork_child(node);
+	pf_fork_child();
+}
+
+int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,
+		   struct hca_dev **dev)
+{
+	struct hca_dev *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return -ENOMEM;
+	d->node = hca_node;
+	d->profile = profile;
+	d->stat = stat;
+	d->index = index;
+	*dev = d;
+	return 0;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Page faults of the device. A fault whose pages are resident or zero-fill is resolved at once, by the
+ * thread that met it. One that would sleep (swapped out, a file that is not cached) or is long goes to
+ * the page-fault queue; the role of the QP that met it pauses, everything else runs on; a worker
+ * resolves it and resumes the role.
+ *
+ * A fault in the queue is an object of its own that holds the MR's umem (mr_get), not the QP: a QP
+ * that is reset or destroyed meanwhile has another generation, and the worker leaves it alone.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "hw/hw.h"
+
+#define PF_WORKERS    2
+#define PF_INLINE_MAX (1u << 20)
+#define PF_FORCE_TRIES 64
+
+struct pf {
+	struct cds_list_head node;
+	struct hca_qp *qp;
+	uint32_t generation;
+	enum qp_role role;
+	struct hca_mr *mr;
+	struct mr_miss miss;
+};
+
+static struct {
+	struct fl_mutex lock; /* LOCK_PF_QUEUE */
+	pthread_cond_t cond;
+	struct cds_list_head list;
+	unsigned workers;
+} pfq = {.lock = FL_MUTEX_INIT(LOCK_PF_QUEUE),
+	 .cond = PTHREAD_COND_INITIALIZER,
+	 .list = CDS_LIST_HEAD_INIT(pfq.list)};
+
+/* The pages come into the region's table: pages that are new in it, or negative errno. */
+static int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
+	int n;
+
+	if (miss->write)
+		flags |= UMEM_FAULT_WRITE;
+	if (miss->force)
+		flags |= UMEM_FAULT_FORCE;
+	n = ib_umem_odp_map_dma_and_lock(odp, miss->addr, miss->len, flags);
+	if (n >= 0)
+		ib_umem_odp_unlock(odp);
+	return n;
+}
+
+static void resume(struct pf *pf, int rc)
+{
+	struct hca_qp *qp = pf->qp;
+
+	fl_lock(&qp->lock);
+	if (qp->qpn && qp->generation == pf->generation) {
+		qp->faulting[pf->role] = false;
+		qp->fault_failed[pf->role] = rc < 0;
+		if (pf->role == ROLE_REQ)
+			req_run(qp);
+		else if (pf->role == ROLE_RESP)
+			resp_resume(qp);
+		else
+			comp_resume(qp);
+	}
+	fl_unlock(&qp->lock);
+	engine_flush_acks();
+}
+
+static void *worker(void *arg)
+{
+	struct pf *pf;
+	int rc;
+
+	for (;;) {
+		fl_lock(&pfq.lock);
+		while (cds_list_empty(&pfq.list))
+			pthread_cond_wait(&pfq.cond, &pfq.lock.m);
+		pf = cds_list_first_entry(&pfq.list, struct pf, node);
+		cds_list_del(&pf->node);
+		fl_unlock(&pfq.lock);
+
+		rc = pf_resolve(pf->mr, &pf->miss, 0);
+		cnt_inc(pf->mr->dev->stat, FL_CNT_page_faults_major);
+		mr_put(pf->mr);
+		resume(pf, rc);
+		free(pf);
+	}
+	return NULL;
+}
+
+static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss)
+{
+	struct pf *pf = malloc(sizeof(*pf));
+	pthread_t thread;
+	int rc = 0;
+
+	if (!pf)
+		return -ENOMEM;
+	*pf = (struct pf){.qp = qp, .generation = qp->generation, .role = role, .mr = mr, .miss = *miss};
+	fl_lock(&pfq.lock);
+	while (pfq.workers < PF_WORKERS && !rc) {
+		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
+		if (!rc)
+			pfq.workers++;
+	}
+	if (!pfq.workers) {
+		fl_unlock(&pfq.lock);
+		free(pf);
+		return rc;
+	}
+	qp->faulting[role] = true;
+	cds_list_add_tail(&pf->node, &pfq.list);
+	pthread_cond_signal(&pfq.cond);
+	fl_unlock(&pfq.lock);
+	return 0;
+}
+
+static int denied(struct hca_qp *qp, struct hca_mr *mr)
+{
+	cnt_inc(qp->dev->stat, FL_CNT_page_faults_denied);
+	if (mr)
+		mr_put(mr);
+	return -EACCES;
+}
+
+int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
+{
+	struct hca_mr *mr = mr_get(miss->key);
+	int rc;
+
+	/* an access that fails again and again though its pages are said to be there */
+	if (!mr || qp->fault_failed[role] || (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES)) {
+		qp->fault_failed[role] = false;
+		return denied(qp, mr);
+	}
+	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
+	rc = miss->len <= PF_INLINE_MAX ? pf_resolve(mr, miss, UMEM_FAULT_NOSLEEP) : -EAGAIN;
+	if (rc == -EAGAIN) {
+		rc = pf_queue(qp, role, mr, miss);
+		if (!rc)
+			return -EINPROGRESS; /* the reference is the fault's now */
+	}
+	if (rc < 0)
+		return denied(qp, mr);
+	mr_put(mr);
+	return 0;
+}
+
+/* The parent's workers are not here, and what they were to do is not ours. */
+void pf_fork_child(void)
+{
+	fl_mutex_init(&pfq.lock, LOCK_PF_QUEUE);
+	pthread_cond_init(&pfq.cond, NULL);
+	CDS_INIT_LIST_HEAD(&pfq.list);
+	pfq.workers = 0;
+}

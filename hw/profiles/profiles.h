@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The models, a file each. */
+#ifndef FL_HW_PROFILES_H
+#define FL_HW_PROFILES_H
+
+#include "hw/profile.h"
+
+extern const struct hca_profile hca_profile_mlx5;
+extern const struct hca_profile hca_profile_rxe;
+
+/* What the runtime bounds, whatever the device it models: QPNs a process has, keys in its table. */
+#define PROFILE_MAX_QP 16367
+#define PROFILE_MAX_MR 524287
+
+#endif

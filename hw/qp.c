@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Queue pairs: their numbers, their states, their end. core/ has checked what a modify asks for; this
+ * does it. In ERR every work request completes with WR_FLUSH_ERR, those posted later too (10.3.1).
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "hw/hw.h"
+
+void pkt_queue_init(struct pkt_queue *q)
+{
+	CDS_INIT_LIST_HEAD(&q->list);
+	q->bytes = 0;
+}
+
+void pkt_queue_clear(struct pkt_queue *q)
+{
+	struct kept_pkt *k, *next;
+
+	cds_list_for_each_entry_safe(k, next, &q->list, node)
+		free(k);
+	pkt_queue_init(q);
+}
+
+/* Keeps a copy. front: it is the packet being worked on, and is to be taken up first. */
+bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front)
+{
+	struct kept_pkt *k;
+
+	if (!front && q->bytes + pkt->payload_len > RESP_BACKLOG_BYTES)
+		return false;
+	k = malloc(sizeof(*k) + pkt->payload_len);
+	if (!k)
+		return false;
+	k->pkt = *pkt;
+	if (pkt->payload_len)
+		memcpy(k->payload, pkt->payload, pkt->payload_len);
+	k->pkt.payload = k->payload;
+	k->pkt.grh = NULL;
+	q->bytes += pkt->payload_len;
+	if (front)
+		cds_list_add(&k->node, &q->list);
+	else
+		cds_list_add_tail(&k->node, &q->list);
+	return true;
+}
+
+struct hca_qp *qp_lookup_lock(uint32_t qpn)
+{
+	struct hca_node *node = hca_node;
+	struct hca_qp *qp;
+
+	if (!node || qpn >> QP_INDEX_BITS != net_slot(node->net))
+		return NULL;
+	/* pairs with the release store in qp_claim(): the struct is initialised when it can be seen */
+	qp = atomic_load_explicit(&node->qp[qpn & (QP_MAX - 1)], memory_order_acquire);
+	if (!qp)
+		return NULL;
+	fl_lock(&qp->lock);
+	if (qp->qpn == qpn)
+		return qp;
+	fl_unlock(&qp->lock);
+	return NULL;
+}
+
+void qp_unlock(struct hca_qp *qp)
+{
+	fl_unlock(&qp->lock);
+}
+
+void qp_event(struct hca_qp *qp, enum ibv_event_type event)
+{
+	hca_event_ops.qp_async(qp->uobject, event);
+}
+
+/* An unused QP, its index claimed: numbers go round, so that one is not used again at once. */
+static struct hca_qp *qp_claim(struct hca_node *node)
+{
+	struct hca_qp *qp = NULL;
+	uint32_t i, index;
+
+	fl_lock(&node->qp_lock);
+	for (i = 0; i < QP_MAX - QP_FIRST; i++) {
+		index = QP_FIRST + (node->qp_next + i) % (QP_MAX - QP_FIRST);
+		qp = atomic_load_explicit(&node->qp[index], memory_order_relaxed);
+		if (!qp) {
+			qp = calloc(1, sizeof(*qp));
+			if (!qp)
+				break;
+			fl_mutex_init(&qp->lock, LOCK_QP);
+			qp->index = index;
+			qp->claimed = true;
+			atomic_store_explicit(&node->qp[index], qp, memory_order_release);
+			break;
+		}
+		if (!qp->claimed) {
+			qp->claimed = true;
+			break;
+		}
+		qp = NULL;
+	}
+	if (qp)
+		node->qp_next = qp->index - QP_FIRST + 1;
+	fl_unlock(&node->qp_lock);
+	return qp;
+}
+
+static void qp_unclaim(struct hca_node *node, struct hca_qp *qp)
+{
+	fl_lock(&node->qp_lock);
+	qp->claimed = false;
+	fl_unlock(&node->qp_lock);
+}
+
+static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
+{
+	uint32_t room = init->cap.max_send_sge * sizeof(struct ibv_sge);
+
+	if (room < init->cap.max_inline_data)
+		room = init->cap.max_inline_data;
+	qp->sq_depth = init->cap.max_send_wr ? init->cap.max_send_wr : 1;
+	qp->sq_stride = (sizeof(struct send_wqe) + room + 7) & ~7u;
+	qp->sq = calloc(qp->sq_depth, qp->sq_stride);
+	qp->num_saved_max = qp->dev->profile->attr.max_qp_rd_atom;
+	qp->resp.atomics = calloc(qp->num_saved_max, sizeof(*qp->resp.atomics));
+	qp->resp.wqe = calloc(1, sizeof(struct recv_wqe) +
+				 (init->srq ? init->srq->rq.max_sge : init->cap.max_recv_sge) *
+					 sizeof(struct ibv_sge));
+	if (rq_init(&qp->rq, init->srq ? 0 : init->cap.max_recv_wr, init->cap.max_recv_sge) ||
+	    !qp->sq || !qp->resp.atomics || !qp->resp.wqe)
+		return -ENOMEM;
+	return 0;
+}
+
+static void qp_free_queues(struct hca_qp *qp)
+{
+	free(qp->sq);
+	free(qp->resp.atomics);
+	free(qp->resp.wqe);
+	rq_destroy(&qp->rq);
+	qp->sq = NULL;
+	qp->resp.atomics = NULL;
+	qp->resp.wqe = NULL;
+}
+
+int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hca_qp **out)
+{
+	struct hca_node *node = hca_node;
+	struct hca_qp *qp;
+	int rc;
+
+	if (!hca_dev_alive(dev))
+		return -EIO;
+	if (init->type != IBV_QPT_RC)
+		return -EOPNOTSUPP;
+	rc = engine_start(node);
+	if (rc)
+		return rc;
+	qp = qp_claim(node);
+	if (!qp)
+		return -EAGAIN;
+	fl_lock(&qp->lock);
+	qp->dev = dev;
+	qp->type = init->type;
+	qp->pd = init->pd;
+	qp->send_cq = init->send_cq;
+	qp->recv_cq = init->recv_cq;
+	qp->srq = init->srq;
+	qp->cap = init->cap;
+	qp->sq_sig_all = init->sq_sig_all;
+	qp->uobject = init->uobject;
+	qp->state = IBV_QPS_RESET;
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	rc = qp_alloc_queues(qp, init);
+	if (rc) {
+		qp_free_queues(qp);
+		fl_unlock(&qp->lock);
+		qp_unclaim(node, qp);
+		return rc;
+	}
+	pkt_queue_init(&qp->backlog);
+	pkt_queue_init(&qp->answers);
+	qp_reset(qp);
+	qp->qpn = net_slot(node->net) << QP_INDEX_BITS | qp->index;
+	fl_unlock(&qp->lock);
+	*out = qp;
+	return 0;
+}
+
+uint32_t hca_qp_num(const struct hca_qp *qp)
+{
+	return qp->qpn;
+}
+
+void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr)
+{
+	if (!hca_dev_alive(qp->dev)) {
+		memset(attr, 0, sizeof(*attr));
+		attr->qp_state = attr->cur_qp_state = IBV_QPS_ERR;
+		return;
+	}
+	fl_lock(&qp->lock);
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = qp->state;
+	attr->cap = qp->cap;
+	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->sq_tail != qp->sq_send;
+	if (qp->state >= IBV_QPS_RTR)
+		attr->rq_psn = qp->resp.psn;
+	if (qp->state >= IBV_QPS_RTS)
+		attr->sq_psn = qp->req.psn;
+	fl_unlock(&qp->lock);
+}
+
+/* RESET: nothing is outstanding, nothing is remembered; queues are empty. Locked. */
+void qp_reset(struct hca_qp *qp)
+{
+	qp->sq_head = qp->sq_send = qp->sq_tail = 0;
+	memset(&qp->req, 0, sizeof(qp->req));
+	resp_reset(qp);
+	pkt_queue_clear(&qp->backlog);
+	pkt_queue_clear(&qp->answers);
+	/* faults still under way find the generation changed */
+	qp->generation++;
+	memset(qp->faulting, 0, sizeof(qp->faulting));
+	memset(qp->fault_failed, 0, sizeof(qp->fault_failed));
+	memset(qp->force_tries, 0, sizeof(qp->force_tries));
+	fl_lock(&qp->rq.lock);
+	qp->rq.head = qp->rq.tail;
+	fl_unlock(&qp->rq.lock);
+	qp->deadline = 0;
+	timer_remove(qp);
+}
+
+static void flush_recv(struct hca_qp *qp, uint64_t wr_id)
+{
+	struct ibv_wc wc = {.wr_id = wr_id,
+			    .status = IBV_WC_WR_FLUSH_ERR,
+			    .opcode = IBV_WC_RECV,
+			    .qp_num = qp->qpn};
+
+	hca_cq_push(qp->recv_cq, &wc, false);
+}
+
+/* Everything in both queues completes as flushed. Locked, in ERR. */
+void qp_flush(struct hca_qp *qp)
+{
+	uint32_t left;
+
+	while (qp->sq_tail != qp->sq_head)
+		req_retire(qp, IBV_WC_WR_FLUSH_ERR, 0);
+	qp->sq_send = qp->sq_tail;
+	if (qp->resp.have_wqe) {
+		qp->resp.have_wqe = false;
+		flush_recv(qp, qp->resp.wqe->wr_id);
+	}
+	while (!qp->srq && !rq_take(&qp->rq, qp->resp.wqe, &left))
+		flush_recv(qp, qp->resp.wqe->wr_id);
+	pkt_queue_clear(&qp->backlog);
+	pkt_queue_clear(&qp->answers);
+	qp->generation++;
+	memset(qp->faulting, 0, sizeof(qp->faulting));
+	memset(qp->fault_failed, 0, sizeof(qp->fault_failed));
+	qp->resp.read.active = false;
+	qp->resp.atomic_owed = false;
+	qp->resp.ack_pending = false;
+	qp->deadline = 0;
+}
+
+void qp_error(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err)
+{
+	bool srq_last = qp->srq && qp->state != IBV_QPS_ERR;
+
+	qp->state = IBV_QPS_ERR;
+	if (status != IBV_WC_SUCCESS && qp->sq_tail != qp->sq_head)
+		req_retire(qp, status, vendor_err);
+	qp_flush(qp);
+	if (srq_last)
+		qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+static void merge_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int mask)
+{
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		to->qp_access_flags = a->qp_access_flags;
+	if (mask & IBV_QP_PKEY_INDEX)
+		to->pkey_index = a->pkey_index;
+	if (mask & IBV_QP_PORT)
+		to->port_num = a->port_num;
+	if (mask & IBV_QP_QKEY)
+		to->qkey = a->qkey;
+	if (mask & IBV_QP_AV)
+		to->ah_attr = a->ah_attr;
+	if (mask & IBV_QP_PATH_MTU)
+		to->path_mtu = a->path_mtu;
+	if (mask & IBV_QP_TIMEOUT)
+		to->timeout = a->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		to->retry_cnt = a->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		to->rnr_retry = a->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN)
+		to->rq_psn = a->rq_psn & ROCE_PSN_MASK;
+	if (mask & IBV_QP_SQ_PSN)
+		to->sq_psn = a->sq_psn & ROCE_PSN_MASK;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		to->max_rd_atomic = a->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		to->max_dest_rd_atomic = a->max_dest_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		to->min_rnr_timer = a->min_rnr_timer;
+	if (mask & IBV_QP_DEST_QPN)
+		to->dest_qp_num = a->dest_qp_num & ROCE_QPN_MASK;
+	if (mask & IBV_QP_PATH_MIG_STATE)
+		to->path_mig_state = a->path_mig_state;
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		to->en_sqd_async_notify = a->en_sqd_async_notify;
+}
+
+/* What a change of state starts. Locked; attributes are merged. */
+static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
+{
+	enum ibv_qp_state old = qp->state;
+
+	qp->state = state;
+	switch (state) {
+	case IBV_QPS_RESET:
+		qp_reset(qp);
+		memset(&qp->attr, 0, sizeof(qp->attr));
+		break;
+	case IBV_QPS_RTR:
+		qp->mtu = 128u << qp->attr.path_mtu;
+		qp->resp.psn = qp->backlog.next_psn = qp->attr.rq_psn;
+		qp->resp.num_atomics = qp->attr.max_dest_rd_atomic;
+		if (!qp->resp.num_atomics || qp->resp.num_atomics > qp->num_saved_max)
+			qp->resp.num_atomics = qp->num_saved_max;
+		break;
+	case IBV_QPS_RTS:
+		if (old == IBV_QPS_RTR) {
+			bool udp = !strcmp(net_path_link(qp->path), "udp");
+
+			qp->req.psn = qp->req.una = qp->req.psn_high = qp->attr.sq_psn;
+			qp->req.window = (udp ? REQ_WINDOW_BYTES_UDP : REQ_WINDOW_BYTES) / qp->mtu;
+			qp->req.retry_left = qp->attr.retry_cnt;
+			qp->req.rnr_left = qp->attr.rnr_retry;
+		}
+		req_run(qp);
+		break;
+	case IBV_QPS_SQD:
+		qp->req.drained_said = false;
+		req_check_drained(qp);
+		break;
+	case IBV_QPS_ERR:
+		qp_error(qp, IBV_WC_SUCCESS, 0);
+		break;
+	default:
+		break;
+	}
+}
+
+int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
+		  const uint8_t sgid[16])
+{
+	struct net_path *path = NULL, *old = NULL;
+	bool reset = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
+
+	if (!hca_dev_alive(qp->dev))
+		return -EIO;
+	if (mask & IBV_QP_AV) {
+		struct net_path_attr pa = {
+			.qpn = qp->qpn,
+			.dest_qpn = mask & IBV_QP_DEST_QPN ? attr->dest_qp_num & ROCE_QPN_MASK
+							   : qp->attr.dest_qp_num,
+			.tclass = attr->ah_attr.grh.traffic_class,
+			.hop_limit = attr->ah_attr.grh.hop_limit,
+			.flow_label = attr->ah_attr.grh.flow_label,
+		};
+		int rc;
+
+		memcpy(pa.sgid, sgid, 16);
+		memcpy(pa.dgid, attr->ah_attr.grh.dgid.raw, 16);
+		rc = net_path_open(hca_node->net, &pa, &path);
+		if (rc)
+			return rc;
+	}
+	fl_lock(&qp->lock);
+	if (path || reset) {
+		old = qp->path;
+		qp->path = path;
+	}
+	merge_attr(&qp->attr, attr, mask);
+	if (mask & IBV_QP_STATE)
+		enter_state(qp, attr->qp_state);
+	fl_unlock(&qp->lock);
+	if (reset) {
+		hca_cq_clean(qp->send_cq, qp->qpn);
+		hca_cq_clean(qp->recv_cq, qp->qpn);
+	}
+	if (old)
+		net_path_close(old);
+	return 0;
+}
+
+void hca_qp_destroy(struct hca_qp *qp)
+{
+	struct net_path *path;
+	uint32_t qpn = qp->qpn;
+
+	if (!hca_dev_alive(qp->dev))
+		return; /* a forked parent's: it is not ours to end */
+	fl_lock(&qp->lock);
+	qp_reset(qp);
+	qp->qpn = 0;
+	path = qp->path;
+	qp->path = NULL;
+	qp_free_queues(qp);
+	fl_unlock(&qp->lock);
+	if (path)
+		net_path_close(path);
+	hca_cq_clean(qp->send_cq, qpn);
+	hca_cq_clean(qp->recv_cq, qpn);
+	qp_unclaim(hca_node, qp);
+}
+
+int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int rc;
+
+	if (!hca_dev_alive(qp->dev)) {
+		*bad = wr;
+		return EIO;
+	}
+	/* a hint: RESET and ERR are left and entered under LOCK_QP, below */
+	if (qp->state == IBV_QPS_RESET || qp->srq) {
+		*bad = wr;
+		return EINVAL;
+	}
+	rc = rq_post(&qp->rq, wr, bad);
+	if (qp->state == IBV_QPS_ERR) {
+		fl_lock(&qp->lock);
+		if (qp->state == IBV_QPS_ERR)
+			qp_flush(qp);
+		fl_unlock(&qp->lock);
+	}
+	return rc;
+}

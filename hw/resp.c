@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The responder: executes the peer's requests in PSN order, and answers.
+ *
+ * Answers leave in PSN order, too, so while a READ's response is on its way (it may be long, wait for
+ * room on the link, or for a page) the requests behind it wait in the backlog. A request that meets a
+ * page fault waits there as well, at the front, and is executed again from its start when the page is
+ * there: nothing of the QP's state moves before all of it is done.
+ *
+ * The order of checks is that of 9.7.4.1 and 9.7.6: PSN, opcode sequence, opcode allowed, a receive
+ * WQE, lengths, key.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "hw/hw.h"
+
+enum resp_result {
+	RESP_DONE,
+	RESP_AGAIN, /* paused: the packet is to be executed again */
+};
+
+void resp_reset(struct hca_qp *qp)
+{
+	struct saved_atomic *atomics = qp->resp.atomics;
+	struct recv_wqe *wqe = qp->resp.wqe;
+	bool queued = qp->resp.ack_queued;
+
+	memset(&qp->resp, 0, sizeof(qp->resp));
+	qp->resp.atomics = atomics;
+	qp->resp.wqe = wqe;
+	qp->resp.ack_queued = queued; /* it is on a thread's list still */
+	if (atomics)
+		memset(atomics, 0, qp->num_saved_max * sizeof(*atomics));
+}
+
+/* ---- answers ---- */
+
+/* psn is that of the packet answered; false: no room, the caller remembers what it owes */
+static bool send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_t psn, uint64_t orig)
+{
+	struct roce_pkt pkt = {
+		.opcode = opcode,
+		.opcode_last = opcode,
+		.pkey = 0xffff,
+		.dest_qpn = qp->attr.dest_qp_num,
+		.psn = psn & ROCE_PSN_MASK,
+		.npkts = 1,
+		.mtu = qp->mtu,
+		.syndrome = syndrome,
+		.msn = qp->resp.msn,
+		.atomic_orig = orig,
+	};
+
+	if (net_xmit(qp->path, &pkt, NULL, NULL) == -EAGAIN) {
+		qp->resp.blocked = true;
+		return false;
+	}
+	cnt_inc(qp->dev->stat, FL_CNT_sent_pkts);
+	return true;
+}
+
+void resp_send_ack(struct hca_qp *qp)
+{
+	if (!qp->resp.ack_pending || !qp->path || qp->resp.blocked)
+		return;
+	if (send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
+		qp->resp.ack_pending = false;
+}
+
+static void ack_later(struct hca_qp *qp)
+{
+	if (qp->resp.ack_pending)
+		cnt_inc(qp->dev->stat, FL_CNT_ack_deferred);
+	qp->resp.ack_pending = true;
+	engine_defer_ack(qp);
+}
+
+static void send_nak(struct hca_qp *qp, uint8_t syndrome, uint32_t psn)
+{
+	if (send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, syndrome, psn, 0))
+		return;
+	qp->resp.nak_owed = true;
+	qp->resp.nak_syndrome = syndrome;
+	qp->resp.nak_psn = psn;
+}
+
+/* One NAK for a gap, until what was expected comes (9.7.5.2.2); a NAK acknowledges what is before it. */
+static void nak_once(struct hca_qp *qp, uint8_t syndrome)
+{
+	if (qp->resp.nak_sent)
+		return;
+	qp->resp.nak_sent = true;
+	qp->resp.ack_pending = false;
+	send_nak(qp, syndrome, qp->resp.psn);
+}
+
+static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct roce_pkt *pkt,
+		      uint64_t bytes)
+{
+	uint32_t flags = roce_opcode[pkt->opcode_last].flags;
+	struct ibv_wc wc = {
+		.wr_id = qp->resp.wqe->wr_id,
+		.status = status,
+		.opcode = flags & ROCE_F_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+		.byte_len = bytes,
+		.qp_num = qp->qpn,
+		.src_qp = qp->attr.dest_qp_num,
+	};
+
+	if (status == IBV_WC_SUCCESS) {
+		if (flags & ROCE_F_IMMDT) {
+			wc.wc_flags |= IBV_WC_WITH_IMM;
+			wc.imm_data = pkt->imm;
+		}
+		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
+	}
+	qp->resp.have_wqe = false;
+	hca_cq_push(qp->recv_cq, &wc, pkt->se);
+}
+
+/* The request cannot be executed: say so, and the QP is in error (9.7.5.2.4, "fatal" NAKs). */
+static void fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
+		  enum ibv_wc_status recv_status)
+{
+	qp->resp.ack_pending = false;
+	send_nak(qp, syndrome, psn);
+	if (qp->resp.have_wqe)
+		recv_done(qp, recv_status, pkt, 0);
+	if (syndrome == AETH_NAK_REM_ACC_ERR) {
+		cnt_inc(qp->dev->stat, FL_CNT_remote_access_err);
+		qp_event(qp, IBV_EVENT_QP_ACCESS_ERR);
+	}
+	qp_error(qp, IBV_WC_SUCCESS, 0);
+}
+
+static enum resp_result invalid(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_REM_INV_REQ_ERR);
+	return RESP_DONE;
+}
+
+static enum resp_result denied(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	fatal(qp, pkt, AETH_NAK_REM_ACC_ERR, pkt->psn, IBV_WC_REM_ACCESS_ERR);
+	return RESP_DONE;
+}
+
+/* ---- READ ---- */
+
+struct read_arg {
+	struct hca_qp *qp;
+	struct mr_miss miss;
+};
+
+static int fill_from_read(void *arg, uint8_t *dst, uint32_t off, uint32_t len)
+{
+	struct read_arg *a = arg;
+
+	return mr_copy(a->qp->pd, a->qp->resp.read.rkey,
+		       a->qp->resp.read.va + a->qp->resp.read.off + off, dst, len, MR_FROM_MEM,
+		       IBV_ACCESS_REMOTE_READ, &a->miss);
+}
+
+static void read_opcodes(struct roce_pkt *pkt, bool start, bool end)
+{
+	uint8_t middle = IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE;
+	uint8_t last = end ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST : middle;
+
+	if (pkt->npkts == 1 && start && end)
+		pkt->opcode = pkt->opcode_last = IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY;
+	else {
+		pkt->opcode_last = last;
+		pkt->opcode = start ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST : middle;
+		if (pkt->npkts == 1)
+			pkt->opcode_last = pkt->opcode = start ? pkt->opcode : last;
+	}
+}
+
+/* Sends what is left of the response; it ends, finds no room, or pauses for a page. */
+static void read_run(struct hca_qp *qp)
+{
+	struct read_arg arg = {.qp = qp};
+	uint32_t max = net_path_max_train(qp->path);
+	struct roce_pkt pkt;
+	uint32_t off, left;
+	int rc;
+
+	max -= max % qp->mtu;
+	while (qp->resp.read.active) {
+		off = qp->resp.read.off;
+		left = qp->resp.read.len - off;
+		pkt = (struct roce_pkt){.pkey = 0xffff,
+					.dest_qpn = qp->attr.dest_qp_num,
+					.psn = psn_add(qp->resp.read.psn, off / qp->mtu),
+					.mtu = qp->mtu,
+					.syndrome = AETH_ACK_NO_CREDIT,
+					.msn = qp->resp.msn,
+					.payload_len = left < max ? left : max};
+		pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
+		read_opcodes(&pkt, off == 0, pkt.payload_len == left);
+		rc = net_xmit(qp->path, &pkt, fill_from_read, &arg);
+		if (rc == -EFAULT)
+			rc = pf_fault(qp, ROLE_RESP, &arg.miss) ?: 1;
+		if (rc == 1)
+			continue;
+		if (rc == -EAGAIN)
+			qp->resp.blocked = true;
+		if (rc == -EAGAIN || rc == -EINPROGRESS)
+			return;
+		if (rc) {
+			qp->resp.read.active = false;
+			if (!qp->resp.read.dup)
+				fatal(qp, &pkt, AETH_NAK_REM_ACC_ERR, pkt.psn, IBV_WC_REM_ACCESS_ERR);
+			return;
+		}
+		qp->force_tries[ROLE_RESP] = 0;
+		cnt_add(qp->dev->stat, FL_CNT_sent_pkts, pkt.npkts);
+		cnt_add(qp->dev->stat, FL_CNT_sent_bytes, pkt.payload_len);
+		qp->resp.read.off += pkt.payload_len;
+		if (pkt.payload_len == left)
+			qp->resp.read.active = false;
+	}
+}
+
+static void read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
+{
+	qp->resp.ack_pending = false; /* the response acknowledges what is before it */
+	qp->resp.read.active = true;
+	qp->resp.read.dup = dup;
+	qp->resp.read.va = pkt->va;
+	qp->resp.read.rkey = pkt->rkey;
+	qp->resp.read.len = pkt->dma_len;
+	qp->resp.read.off = 0;
+	qp->resp.read.psn = pkt->psn;
+	read_run(qp);
+}
+
+static enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
+	    !qp->attr.max_dest_rd_atomic || pkt->dma_len > qp->dev->profile->max_msg_sz)
+		return invalid(qp, pkt);
+	if (pkt->dma_len &&
+	    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
+		return denied(qp, pkt);
+	qp->resp.psn = psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu));
+	qp->resp.msn = psn_add(qp->resp.msn, 1);
+	read_begin(qp, pkt, false);
+	return RESP_DONE;
+}
+
+/* ---- atomics ---- */
+
+static void send_atomic_ack(struct hca_qp *qp, uint32_t psn, uint64_t orig)
+{
+	qp->resp.ack_pending = false;
+	if (send_aeth(qp, IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, psn, orig))
+		return;
+	qp->resp.atomic_owed = true;
+	qp->resp.atomic_psn = psn;
+	qp->resp.atomic_orig = orig;
+}
+
+/* 9.4.5: the result is kept for a request that comes again */
+static void save_atomic(struct hca_qp *qp, uint32_t psn, uint64_t orig)
+{
+	qp->resp.atomics[qp->resp.next_atomic] =
+		(struct saved_atomic){.valid = true, .psn = psn, .orig = orig};
+	qp->resp.next_atomic = (qp->resp.next_atomic + 1) % qp->resp.num_atomics;
+}
+
+static enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	bool cas = pkt->opcode == IBV_OPCODE_RC_COMPARE_SWAP;
+	struct mr_miss miss;
+	uint64_t orig;
+	int rc;
+
+	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
+	    !qp->attr.max_dest_rd_atomic || (pkt->va & 7))
+		return invalid(qp, pkt);
+	do {
+		rc = mr_atomic(qp->pd, pkt->rkey, pkt->va, cas, pkt->swap_add, pkt->compare, &orig,
+			       &miss);
+		if (rc == -EFAULT)
+			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
+	} while (rc == -EAGAIN);
+	if (rc == -EINPROGRESS)
+		return RESP_AGAIN;
+	if (rc == -EINVAL)
+		return invalid(qp, pkt);
+	if (rc)
+		return denied(qp, pkt);
+	qp->force_tries[ROLE_RESP] = 0;
+	save_atomic(qp, pkt->psn, orig);
+	qp->resp.psn = psn_add(pkt->psn, 1);
+	qp->resp.msn = psn_add(qp->resp.msn, 1);
+	send_atomic_ack(qp, pkt->psn, orig);
+	return RESP_DONE;
+}
+
+/* ---- SEND and WRITE ---- */
+
+/* 9.7.4.1.2 and .7: full packets but for the last, which is not empty in a message of several */
+static bool sizes_ok(const struct hca_qp *qp, const struct roce_pkt *pkt, bool start, bool end)
+{
+	if (pkt->npkts > 1 && pkt->mtu != qp->mtu)
+		return false;
+	if (!end)
+		return pkt->payload_len == pkt->npkts * qp->mtu;
+	if (start && !pkt->payload_len)
+		return true;
+	return pkt->payload_len && roce_npkts(pkt->payload_len, qp->mtu) == pkt->npkts;
+}
+
+static int take_wqe(struct hca_qp *qp)
+{
+	struct hca_rq *rq = qp->srq ? &qp->srq->rq : &qp->rq;
+	uint32_t left;
+	int rc;
+
+	if (qp->resp.have_wqe)
+		return 0;
+	rc = rq_take(rq, qp->resp.wqe, &left);
+	if (rc)
+		return rc;
+	qp->resp.have_wqe = true;
+	if (qp->srq)
+		srq_taken(qp->srq, left);
+	return 0;
+}
+
+static enum resp_result rnr(struct hca_qp *qp)
+{
+	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_err);
+	nak_once(qp, AETH_RNR_NAK | (qp->attr.min_rnr_timer & AETH_VALUE_MASK));
+	return RESP_DONE;
+}
+
+/* First packet of a message: what it is, and whether it may be. true: answered already. */
+static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t kind)
+{
+	if (kind == ROCE_F_WRITE) {
+		if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
+		    pkt->dma_len > qp->dev->profile->max_msg_sz) {
+			invalid(qp, pkt);
+			return true;
+		}
+		if (pkt->dma_len &&
+		    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_WRITE)) {
+			denied(qp, pkt);
+			return true;
+		}
+		qp->resp.va = pkt->va;
+		qp->resp.rkey = pkt->rkey;
+		qp->resp.remaining = pkt->dma_len;
+	} else if (take_wqe(qp)) {
+		rnr(qp);
+		return true;
+	}
+	qp->resp.msg_kind = kind;
+	qp->resp.offset = 0;
+	return false;
+}
+
+/* Places the payload: 0, -EINPROGRESS, or -EACCES. */
+static int place(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	struct mr_miss miss;
+	int rc;
+
+	if (!pkt->payload_len)
+		return 0;
+	do {
+		if (qp->resp.msg_kind == ROCE_F_WRITE)
+			rc = mr_copy(qp->pd, qp->resp.rkey, qp->resp.va + qp->resp.offset,
+				     (void *)pkt->payload, pkt->payload_len, MR_TO_MEM,
+				     IBV_ACCESS_REMOTE_WRITE, &miss);
+		else
+			rc = mr_copy_sges(qp->srq ? qp->srq->pd : qp->pd, qp->resp.wqe->sge,
+					  qp->resp.wqe->num_sge, qp->resp.offset,
+					  (void *)pkt->payload, pkt->payload_len, MR_TO_MEM, &miss);
+		if (rc == -EFAULT)
+			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
+	} while (rc == -EAGAIN);
+	if (!rc)
+		qp->force_tries[ROLE_RESP] = 0;
+	return rc;
+}
+
+static void end_message(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	uint64_t bytes = qp->resp.offset;
+
+	qp->resp.in_msg = false;
+	qp->resp.msn = psn_add(qp->resp.msn, 1);
+	if (roce_opcode[pkt->opcode_last].flags & ROCE_F_RWR)
+		recv_done(qp, IBV_WC_SUCCESS, pkt, bytes);
+}
+
+static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	uint32_t first = roce_opcode[pkt->opcode].flags, last = roce_opcode[pkt->opcode_last].flags;
+	uint32_t kind = first & (ROCE_F_SEND | ROCE_F_WRITE);
+	bool start = first & ROCE_F_START, end = last & ROCE_F_END;
+	int rc;
+
+	if (kind != (last & (ROCE_F_SEND | ROCE_F_WRITE)))
+		return invalid(qp, pkt);
+	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
+		return invalid(qp, pkt);
+	if (!sizes_ok(qp, pkt, start, end))
+		return invalid(qp, pkt);
+	if (start && begin_message(qp, pkt, kind))
+		return RESP_DONE;
+	if (kind == ROCE_F_WRITE) {
+		if (pkt->payload_len > qp->resp.remaining ||
+		    (end && pkt->payload_len != qp->resp.remaining))
+			return invalid(qp, pkt);
+		if ((last & ROCE_F_RWR) && take_wqe(qp))
+			return rnr(qp);
+	} else if (qp->resp.offset + pkt->payload_len > qp->resp.wqe->length) {
+		fatal(qp, pkt, AETH_NAK_REM_OP_ERR, pkt->psn, IBV_WC_LOC_LEN_ERR);
+		return RESP_DONE;
+	}
+	rc = place(qp, pkt);
+	if (rc == -EINPROGRESS)
+		return RESP_AGAIN;
+	if (rc && kind == ROCE_F_WRITE)
+		return denied(qp, pkt);
+	if (rc) {
+		cnt_inc(qp->dev->stat, FL_CNT_local_access_err);
+		fatal(qp, pkt, AETH_NAK_REM_OP_ERR, pkt->psn, IBV_WC_LOC_PROT_ERR);
+		return RESP_DONE;
+	}
+	qp->resp.in_msg = true;
+	qp->resp.offset += pkt->payload_len;
+	qp->resp.remaining -= kind == ROCE_F_WRITE ? pkt->payload_len : 0;
+	qp->resp.psn = psn_add(pkt->psn, pkt->npkts);
+	if (end)
+		end_message(qp, pkt);
+	if (pkt->ackreq)
+		ack_later(qp);
+	return RESP_DONE;
+}
+
+/* ---- the packet that comes in ---- */
+
+/* 9.7.5.1.5: WRITEs and SENDs are acknowledged again, READs executed again, atomics answered again */
+static void duplicate(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	uint32_t flags = roce_opcode[pkt->opcode].flags, i;
+
+	cnt_inc(qp->dev->stat, FL_CNT_duplicate_request);
+	if (flags & ROCE_F_READ) {
+		if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) &&
+		    psn_cmp(psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu)), qp->resp.psn) <= 0 &&
+		    pkt->dma_len <= qp->dev->profile->max_msg_sz &&
+		    (!pkt->dma_len || !mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len,
+						IBV_ACCESS_REMOTE_READ)))
+			read_begin(qp, pkt, true);
+	} else if (flags & ROCE_F_ATOMIC) {
+		for (i = 0; i < qp->resp.num_atomics; i++)
+			if (qp->resp.atomics[i].valid && qp->resp.atomics[i].psn == pkt->psn)
+				send_atomic_ack(qp, pkt->psn, qp->resp.atomics[i].orig);
+	} else {
+		ack_later(qp);
+	}
+}
+
+/* A train of which the first n packets were had before: what is new of it. */
+static void trim(struct roce_pkt *pkt, uint32_t n)
+{
+	pkt->opcode = roce_pkt_opcode(pkt, n);
+	pkt->psn = psn_add(pkt->psn, n);
+	pkt->npkts -= n;
+	pkt->payload += (size_t)n * pkt->mtu;
+	pkt->payload_len -= n * pkt->mtu;
+}
+
+static enum resp_result resp_process(struct hca_qp *qp, const struct roce_pkt *in)
+{
+	struct roce_pkt pkt = *in;
+	uint32_t flags = roce_opcode[pkt.opcode].flags;
+	int32_t ahead = psn_cmp(pkt.psn, qp->resp.psn);
+
+	if (ahead > 0) {
+		cnt_inc(qp->dev->stat, FL_CNT_out_of_seq_request);
+		nak_once(qp, AETH_NAK_PSN_SEQ_ERROR);
+		return RESP_DONE;
+	}
+	if (ahead < 0) {
+		if ((uint32_t)-ahead >= pkt.npkts) {
+			duplicate(qp, &pkt);
+			return RESP_DONE;
+		}
+		if (pkt.mtu != qp->mtu)
+			return RESP_DONE;
+		trim(&pkt, -ahead);
+		flags = roce_opcode[pkt.opcode].flags;
+	}
+	qp->resp.nak_sent = false;
+	if (flags & (ROCE_F_SEND | ROCE_F_WRITE))
+		return resp_data(qp, &pkt);
+	if (flags & ROCE_F_READ)
+		return resp_read(qp, &pkt);
+	if (flags & ROCE_F_ATOMIC)
+		return resp_atomic(qp, &pkt);
+	return invalid(qp, &pkt);
+}
+
+static bool resp_busy(struct hca_qp *qp)
+{
+	return qp->faulting[ROLE_RESP] || qp->resp.read.active || qp->resp.atomic_owed ||
+	       !cds_list_empty(&qp->backlog.list);
+}
+
+static bool resp_listens(const struct hca_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
+}
+
+/*
+ * While paused: what is next in order is kept; what was kept or had before says that the peer grows
+ * impatient, and is told that we live, by an ACK of the last request that is complete. The peer sends
+ * again what is not kept.
+ */
+static void keep(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	int32_t ahead;
+
+	if (cds_list_empty(&qp->backlog.list))
+		qp->backlog.next_psn = qp->resp.psn;
+	ahead = psn_cmp(pkt->psn, qp->backlog.next_psn);
+	if (ahead < 0) {
+		cnt_inc(qp->dev->stat, FL_CNT_duplicate_request);
+		if (!qp->resp.read.active && !qp->resp.atomic_owed)
+			ack_later(qp);
+		return;
+	}
+	if (ahead > 0 || !pkt_queue_add(&qp->backlog, pkt, false)) {
+		cnt_inc(qp->dev->stat, FL_CNT_rx_backlog_drop);
+		return;
+	}
+	qp->backlog.next_psn = psn_add(pkt->psn, pkt->opcode == IBV_OPCODE_RC_RDMA_READ_REQUEST
+							 ? roce_npkts(pkt->dma_len, qp->mtu)
+							 : pkt->npkts);
+}
+
+void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	if (!resp_listens(qp)) {
+		cnt_inc(qp->dev->stat, FL_CNT_rx_unknown_qp);
+		return;
+	}
+	if (!qp->resp.comm_est && qp->state == IBV_QPS_RTR) {
+		qp->resp.comm_est = true;
+		qp_event(qp, IBV_EVENT_COMM_EST);
+	}
+	if (resp_busy(qp)) {
+		keep(qp, pkt);
+		return;
+	}
+	if (resp_process(qp, pkt) != RESP_AGAIN)
+		return;
+	qp->backlog.next_psn = psn_add(pkt->psn, pkt->npkts);
+	if (!pkt_queue_add(&qp->backlog, pkt, true))
+		cnt_inc(qp->dev->stat, FL_CNT_rx_backlog_drop);
+}
+
+/* Room again, or a page: pay what is owed, end what was begun, take up what waits. */
+void resp_resume(struct hca_qp *qp)
+{
+	struct kept_pkt *k;
+
+	if (!qp->path)
+		return;
+	qp->resp.blocked = false;
+	if (qp->resp.nak_owed) {
+		qp->resp.nak_owed = false;
+		send_nak(qp, qp->resp.nak_syndrome, qp->resp.nak_psn);
+	}
+	if (!resp_listens(qp))
+		return;
+	if (qp->resp.atomic_owed) {
+		qp->resp.atomic_owed = false;
+		send_atomic_ack(qp, qp->resp.atomic_psn, qp->resp.atomic_orig);
+	}
+	if (qp->faulting[ROLE_RESP])
+		return;
+	read_run(qp);
+	while (!qp->resp.read.active && !qp->resp.atomic_owed && !qp->faulting[ROLE_RESP] &&
+	       resp_listens(qp) && !cds_list_empty(&qp->backlog.list)) {
+		k = cds_list_first_entry(&qp->backlog.list, struct kept_pkt, node);
+		cds_list_del(&k->node);
+		qp->backlog.bytes -= k->pkt.payload_len;
+		if (resp_process(qp, &k->pkt) == RESP_AGAIN) {
+			qp->backlog.bytes += k->pkt.payload_len;
+			cds_list_add(&k->node, &qp->backlog.list);
+			return;
+		}
+		free(k);
+	}
+	resp_send_ack(qp);
+}
