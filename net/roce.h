@@ -115,15 +115,25 @@ size_t roce_build_headers(const struct roce_pkt *pkt, uint32_t i, uint8_t *buf);
 
 /*
  * Parses one packet from its BTH on, without ICRC: fills *pkt (npkts = 1, mtu = 0), payload pointing into
- * buf. -EPROTO: reserved opcode, too short, tver not 0, or pad longer than the payload.
+ * buf. -EPROTO: reserved opcode, too short, tver not 0, not whole words, pad longer than
+ * the payload, or payload where the opcode has none.
  */
 int roce_parse(const uint8_t *buf, size_t len, struct roce_pkt *pkt);
+/* The same for the headers alone: returns their length, or -EPROTO. Each byte is read once. */
+int roce_parse_headers(const uint8_t *buf, size_t len, struct roce_pkt *pkt, unsigned *pad);
 
 /*
  * ICRC of a packet: ip is the IPv4 or IPv6 header followed by UDP, BTH and all to the end of the pad.
- * Returned as it stands in the packet (little endian on the wire). Fields that routers change are
- * masked as the specification says.
+ * len: UDP header to the end of the pad. Returned as a number; it stands in the packet in little endian.
+ * Fields that routers change are masked as the specification says.
  */
 uint32_t roce_icrc(const uint8_t *ip, size_t ip_hdr_len, const uint8_t *udp, size_t len);
+
+/*
+ * An IPv4 packet's ICRC was computed over an ID that the receiver cannot see. diff: the ICRC in the
+ * packet xor that for ID 0; tail: bytes from behind the ID field to the end of the pad. Returns the
+ * ID that explains it, or -EBADMSG: none does.
+ */
+int roce_icrc_solve_id(uint32_t diff, size_t tail);
 
 #endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The net room from inside.
+ *
+ * Lifetimes: what pollers and senders reach without LOCK_NET_SLOT (struct shm_tx, shm_rx, udp_sock) is
+ * made on demand, put into a table once and freed at net_close() only; a peer that comes or goes changes
+ * what is attached to it, under its own lock. So nothing on the data path needs a grace period.
+ */
+#ifndef FL_NET_IMPL_H
+#define FL_NET_IMPL_H
+
+#include <netinet/in.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <urcu/list.h>
+#include "net/net.h"
+#include "net/ring.h"
+#include "net/train.h"
+#include "util/lock.h"
+#include "util/log.h"
+
+#define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
+#define UDP_MAX	      16			/* local addresses */
+#define RECONNECT_NS  50000000ull
+#define HANDOVER_MAX  256 /* packets kept while their process is being connected */
+
+enum link_kind { LINK_LOOP, LINK_SHM, LINK_UDP };
+
+/* what an epoll event is about; the index in the low half */
+enum epoll_kind { EP_LISTEN = 1, EP_RX_SOCK, EP_RX_DATA, EP_TX_SOCK, EP_TX_SPACE, EP_UDP };
+
+/* our side of a ring to a process */
+struct shm_tx {
+	struct fl_mutex lock; /* LOCK_NET_TX: the ring, connected */
+	uint32_t slot;
+	uint32_t refs; /* paths, and one for hand-over; LOCK_NET_SLOT */
+	bool handover_ref;
+	bool connected;
+	struct ring_tx ring;
+	int sock, data_fd, space_fd;
+	uint64_t last_try; /* ns */
+	_Atomic bool want_connect;
+};
+
+/* a ring from a process, or a connection that may become one */
+struct shm_rx {
+	struct fl_mutex lock; /* LOCK_NET_RX: the ring, attached */
+	bool attached;
+	struct ring_rx ring;
+	bool used; /* these: LOCK_NET_SLOT */
+	int sock, data_fd, space_fd;
+	uint32_t slot;
+};
+
+struct udp_sock {
+	struct fl_mutex lock; /* LOCK_NET_TX: the batch */
+	int fd;
+	uint8_t gid[16];
+	struct sockaddr_storage addr;
+	socklen_t addr_len;
+	struct udp_batch *batch;
+};
+
+struct handover {
+	struct handover *next;
+	uint32_t slot;
+	uint8_t src_gid[16];
+	uint32_t len;
+	uint8_t packet[];
+};
+
+struct net {
+	struct seg *seg;
+	struct faultline_device *stat;
+	const struct net_ops *ops;
+	void *ctx;
+	bool force_udp;
+	uint32_t slot;
+	int listen_fd, epfd;
+
+	struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
+	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
+	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
+	_Atomic unsigned num_rx;
+	_Atomic bool want_connect; /* some tx has it set */
+	_Atomic bool sleeping;
+	_Atomic unsigned next_rx; /* where polling begins, for fairness; a hint */
+
+	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
+	struct cds_list_head waiters;
+	_Atomic unsigned num_waiters;
+
+	struct udp_sock *_Atomic udp[UDP_MAX];
+	_Atomic unsigned num_udp;
+	_Atomic unsigned udp_paths;
+	_Atomic unsigned udp_skip, udp_idle; /* hints for how often to look */
+	struct fl_mutex udp_rx_lock; /* LOCK_NET_RX: rx */
+	struct udp_rx *udp_rx;
+
+	struct fl_mutex handover_lock; /* LOCK_LEAF */
+	struct handover *handover_head, **handover_tail;
+	_Atomic unsigned num_handover;
+};
+
+struct net_path {
+	struct net *net;
+	enum link_kind link;
+	uint32_t qpn;
+	struct shm_tx *tx;
+	struct udp_sock *sock;
+	struct sockaddr_storage daddr;
+	socklen_t daddr_len;
+	bool waiting; /* wait_lock */
+	struct cds_list_head wait_node;
+};
+
+/* netdev.c */
+void gid_from_sockaddr(const struct sockaddr *sa, uint8_t gid[16]);
+bool gid_is_local(const uint8_t gid[16]);
+int gid_ifindex(const uint8_t gid[16]);
+static inline bool gid_is_ipv4(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
+}
+
+/* net.c */
+uint64_t net_now(void);
+int net_epoll_add(struct net *net, int fd, uint32_t events, enum epoll_kind kind, uint32_t index);
+/* the path waits for room; any lock */
+void net_wait(struct net_path *path);
+void net_count(struct net *net, enum faultline_counter c, uint64_t n);
+
+/* slot.c: LOCK_NET_SLOT held where a table is touched */
+#define SLOT_MAX_FDS 4 /* as many as the padding of a control message lets in */
+enum slot_msg { SLOT_MSG_CONNECT = 'C', SLOT_MSG_STAT = 'S' };
+struct slot_connect {
+	uint8_t type; /* SLOT_MSG_CONNECT */
+	uint8_t version;
+	uint16_t reserved;
+	uint32_t slot; /* the sender's */
+};
+#define SLOT_CONNECT_VERSION 1
+
+int slot_claim(uint32_t *slot);
+/* a connection to whoever has the slot. -ECONNREFUSED: nobody; -EPERM: another user */
+int slot_dial(uint32_t slot);
+/* the next connection, of this user (others are turned away); -EAGAIN: none */
+int slot_accept(int listen_fd);
+int slot_send(int sock, const void *msg, size_t len, const int *fds, int num_fds);
+/* returns the length; *num_fds descriptors, which the caller owns */
+ssize_t slot_recv(int sock, void *msg, size_t len, int *fds, int *num_fds);
+
+/* shm.c */
+int shm_open_loop(struct net *net);
+/* finds or makes the channel to a slot, and connects it when it is not; LOCK_NET_SLOT held */
+int shm_tx_get(struct net *net, uint32_t slot, struct shm_tx **tx);
+void shm_tx_put(struct net *net, struct shm_tx *tx);
+int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
+/* 0, or -ENOTCONN, -EAGAIN: the packet was not taken */
+int shm_send_raw(struct shm_tx *tx, const uint8_t src_gid[16], const uint8_t *packet, uint32_t len);
+int shm_drain(struct net *net, struct shm_rx *rx, int budget);
+void shm_accept(struct net *net);
+void shm_rx_event(struct net *net, uint32_t index);
+void shm_tx_gone(struct net *net, uint32_t slot);
+void shm_reconnect(struct net *net);
+void shm_close_all(struct net *net);
+
+/* udp.c */
+int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
+int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
+int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
+bool udp_writable(const struct udp_sock *sock);
+int udp_poll(struct net *net, int budget);
+/* says in the epoll whether anything that happens to the sockets matters */
+void udp_arm(struct net *net, bool on);
+void udp_close_all(struct net *net);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A record: struct rec, the headers of the train's first packet as the wire would have them, those of
+ * its last one if there are more, payload. All but the payload fits the first 64 bytes, and so does the
+ * payload when it is small (one cache line to move for 8 bytes); a longer one begins at byte 64.
+ * What is read from a ring is copied out once and then checked, since its writer may change it.
+ */
+#include <errno.h>
+#include <string.h>
+#include "net/ring.h"
+#include "net/train.h"
+
+struct rec {
+	uint32_t size; /* of all, a multiple of RING_ALIGN */
+	uint32_t payload_len;
+	uint16_t npkts;
+	uint16_t mtu;
+	uint8_t kind;
+	uint8_t first_len, last_len; /* bytes of headers */
+	uint8_t reserved;
+};
+
+#define GID_BYTES    16
+#define RAW_MAX	     (ROCE_HDR_MAX + 4096 + 4)
+#define MTU_MIN	     256
+#define MTU_MAX	     4096
+/* what a first and a last opcode must agree in: transport and kind of message */
+#define KIND_MASK    (ROCE_F_REQ | ROCE_F_SEND | ROCE_F_WRITE | ROCE_F_READ | ROCE_F_PAYLOAD)
+
+_Static_assert(sizeof(struct rec) == 16, "the record's header leaves 48 bytes for packet headers");
+_Static_assert(sizeof(struct rec) + ROCE_HDR_MAX <= REC_LINE, "headers fit the first line");
+
+static uint32_t layout(uint32_t headers, uint32_t payload_len, uint32_t *off)
+{
+	uint32_t small = (sizeof(struct rec) + headers + 7) & ~7u;
+
+	*off = small + payload_len <= REC_LINE ? small : REC_LINE;
+	return (*off + payload_len + RING_ALIGN - 1) & ~(RING_ALIGN - 1);
+}
+
+uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32_t *off)
+{
+	struct rec rec = {.payload_len = pkt->payload_len, .npkts = pkt->npkts, .mtu = pkt->mtu,
+			  .kind = REC_TRAIN};
+
+	if (!roce_opcode[pkt->opcode].name || pkt->payload_len > TRAIN_MAX || pkt->npkts > UINT16_MAX)
+		return 0;
+	rec.first_len = roce_build_headers(pkt, 0, line + sizeof(rec));
+	if (pkt->npkts > 1) {
+		if (roce_opcode[pkt->opcode].hdr_bytes + roce_opcode[pkt->opcode_last].hdr_bytes >
+		    REC_LINE - sizeof(rec))
+			return 0;
+		rec.last_len = roce_build_headers(pkt, pkt->npkts - 1,
+						  line + sizeof(rec) + rec.first_len);
+	}
+	rec.size = layout(rec.first_len + rec.last_len, rec.payload_len, off);
+	memcpy(line, &rec, sizeof(rec));
+	return rec.size;
+}
+
+uint32_t raw_encode(const uint8_t src_gid[16], uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
+{
+	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GID_BYTES};
+
+	if (len > RAW_MAX)
+		return 0;
+	rec.size = layout(GID_BYTES, len, off);
+	memcpy(line, &rec, sizeof(rec));
+	memcpy(line + sizeof(rec), src_gid, GID_BYTES);
+	return rec.size;
+}
+
+/* Takes from the last packet's headers what a train has from its last packet. */
+static int merge_last(const uint8_t *buf, size_t len, uint32_t npkts, struct roce_pkt *pkt)
+{
+	uint32_t first = roce_opcode[pkt->opcode].flags, flags;
+	struct roce_pkt last;
+	unsigned pad;
+
+	if (roce_parse_headers(buf, len, &last, &pad) != (int)len)
+		return -EPROTO;
+	flags = roce_opcode[last.opcode].flags;
+	if ((pkt->opcode ^ last.opcode) & 0xe0 || (first ^ flags) & KIND_MASK ||
+	    !(first & ROCE_F_PAYLOAD) || first & ROCE_F_END || flags & ROCE_F_START ||
+	    last.psn != psn_add(pkt->psn, npkts - 1) || last.dest_qpn != pkt->dest_qpn ||
+	    last.pkey != pkt->pkey)
+		return -EPROTO;
+	pkt->opcode_last = last.opcode;
+	pkt->se = last.se;
+	pkt->ackreq = last.ackreq;
+	pkt->imm = last.imm;
+	if (flags & ROCE_F_AETH) {
+		pkt->syndrome = last.syndrome;
+		pkt->msn = last.msn;
+	}
+	if (flags & ROCE_F_IETH)
+		pkt->rkey = last.rkey;
+	return 0;
+}
+
+static int decode_raw(const uint8_t *packet, uint32_t len, struct roce_pkt *pkt)
+{
+	uint8_t copy[ROCE_HDR_MAX];
+	unsigned pad;
+	uint32_t rest;
+	int hdr;
+
+	memcpy(copy, packet, len < sizeof(copy) ? len : sizeof(copy));
+	hdr = roce_parse_headers(copy, len, pkt, &pad);
+	if (hdr < 0)
+		return hdr;
+	rest = len - hdr;
+	if (rest & 3 || pad > rest || (rest && !(roce_opcode[pkt->opcode].flags & ROCE_F_PAYLOAD)))
+		return -EPROTO;
+	pkt->payload = packet + hdr;
+	pkt->payload_len = rest - pad;
+	return 0;
+}
+
+int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint32_t *size)
+{
+	uint8_t line[REC_LINE];
+	struct rec rec;
+	uint32_t off;
+	unsigned pad;
+	int ret;
+
+	*size = 0;
+	if (avail < REC_LINE)
+		return -EPROTO;
+	memcpy(line, ring, REC_LINE);
+	memcpy(&rec, line, sizeof(rec));
+	if (rec.payload_len > TRAIN_MAX ||
+	    sizeof(rec) + rec.first_len + rec.last_len > REC_LINE || rec.size > avail ||
+	    rec.size != layout(rec.first_len + rec.last_len, rec.payload_len, &off))
+		return -EPROTO;
+	*size = rec.size;
+
+	if (rec.kind == REC_RAW) {
+		if (rec.first_len != GID_BYTES || rec.last_len || rec.payload_len > RAW_MAX)
+			return -EPROTO;
+		return decode_raw(ring + off, rec.payload_len, pkt);
+	}
+	if (rec.kind != REC_TRAIN)
+		return -EPROTO;
+	if (roce_parse_headers(line + sizeof(rec), rec.first_len, pkt, &pad) != rec.first_len)
+		return -EPROTO;
+	if (rec.npkts > 1) {
+		if (rec.mtu < MTU_MIN || rec.mtu > MTU_MAX || rec.mtu & 3 ||
+		    rec.payload_len <= (rec.npkts - 1u) * rec.mtu ||
+		    rec.payload_len > (uint32_t)rec.npkts * rec.mtu)
+			return -EPROTO;
+		ret = merge_last(line + sizeof(rec) + rec.first_len, rec.last_len, rec.npkts, pkt);
+		if (ret)
+			return ret;
+	} else if (rec.npkts != 1 || rec.last_len || rec.payload_len > MTU_MAX ||
+		   (rec.payload_len && !(roce_opcode[pkt->opcode].flags & ROCE_F_PAYLOAD))) {
+		return -EPROTO;
+	}
+	pkt->npkts = rec.npkts;
+	pkt->mtu = rec.mtu;
+	pkt->payload = ring + off;
+	pkt->payload_len = rec.payload_len;
+	return 0;
+}

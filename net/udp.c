@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * RoCEv2 over UDP sockets: one socket for each local address in use, bound to port 4791, which is also
+ * the source port. Packets leave with DF and, the socket being unconnected, IP ID 0, so their ICRC can be
+ * computed here. A train is cut into packets that go out by one sendmmsg().
+ *
+ * All processes of a user share the port (SO_REUSEPORT), and the kernel picks a socket by a hash of the
+ * addresses and ports: a packet may come to the wrong process. Its destination QPN says whose it is, and
+ * it is handed over as a raw record through the ring to that process. When there is no channel to it
+ * yet, the packet waits in a list until net_poll() has made one (that takes LOCK_NET_SLOT, which is
+ * not to be had under LOCK_NET_RX).
+ *
+ * Looking costs a system call, so idle sockets are looked at on every 8th poll, and on every 256th when
+ * no path of ours goes over UDP; while the engine sleeps the sockets are in its epoll.
+ */
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include "net/impl.h"
+
+#define UDP_BUF		(8 << 20)
+#define TRAIN_PKTS	256 /* of the smallest MTU */
+#define TX_BYTES	(TRAIN_MAX + TRAIN_PKTS * (ROCE_HDR_MAX + 3 + ROCE_ICRC_BYTES))
+#define RX_PKTS		32
+#define RX_BYTES	4352 /* more than the longest packet */
+#define RX_LONGEST	(ROCE_HDR_MAX + 4096 + ROCE_ICRC_BYTES)
+#define SEND_TRIES	1000
+#define SKIP_IDLE	8
+#define SKIP_NO_PATH	256
+#define BUSY_POLLS	64 /* empty polls in a row that make a socket idle */
+#define IPV4_HDR	20
+#define IPV6_HDR	40
+#define UDP_HDR		8
+
+struct udp_batch {
+	struct mmsghdr msgs[TRAIN_PKTS];
+	struct iovec iov[TRAIN_PKTS];
+	uint8_t bytes[TX_BYTES];
+};
+
+struct udp_rx {
+	struct mmsghdr msgs[RX_PKTS];
+	struct iovec iov[RX_PKTS];
+	struct sockaddr_storage from[RX_PKTS];
+	/* IP and UDP headers, made up for the ICRC, are not here: roce_icrc() takes them apart */
+	uint8_t bytes[RX_PKTS][UDP_HDR + RX_BYTES];
+};
+
+static socklen_t gid_to_sockaddr(const uint8_t gid[16], int ifindex, struct sockaddr_storage *ss)
+{
+	struct sockaddr_in *sin = (struct sockaddr_in *)ss;
+	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)ss;
+
+	memset(ss, 0, sizeof(*ss));
+	if (gid_is_ipv4(gid)) {
+		sin->sin_family = AF_INET;
+		sin->sin_port = htobe16(ROCE_UDP_PORT);
+		memcpy(&sin->sin_addr, gid + 12, 4);
+		return sizeof(*sin);
+	}
+	sin6->sin6_family = AF_INET6;
+	sin6->sin6_port = htobe16(ROCE_UDP_PORT);
+	memcpy(&sin6->sin6_addr, gid, 16);
+	if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+		sin6->sin6_scope_id = ifindex;
+	return sizeof(*sin6);
+}
+
+static uint16_t sockaddr_port(const struct sockaddr_storage *ss)
+{
+	if (ss->ss_family == AF_INET)
+		return be16toh(((const struct sockaddr_in *)ss)->sin_port);
+	return be16toh(((const struct sockaddr_in6 *)ss)->sin6_port);
+}
+
+static void put16(uint8_t *p, uint16_t v)
+{
+	p[0] = v >> 8;
+	p[1] = v;
+}
+
+/*
+ * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len
+ * bytes of UDP payload; fields that the ICRC masks are left out. Both addresses are of one family.
+ */
+static size_t make_headers(const struct sockaddr_storage *src, const struct sockaddr_storage *dst,
+			   size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR])
+{
+	size_t hdr;
+
+	memset(ip, 0, IPV6_HDR);
+	if (src->ss_family == AF_INET) {
+		hdr = IPV4_HDR;
+		ip[0] = 0x45;
+		put16(ip + 2, IPV4_HDR + UDP_HDR + len);
+		ip[6] = 0x40; /* DF; ID is 0 */
+		ip[9] = IPPROTO_UDP;
+		memcpy(ip + 12, &((const struct sockaddr_in *)src)->sin_addr, 4);
+		memcpy(ip + 16, &((const struct sockaddr_in *)dst)->sin_addr, 4);
+	} else {
+		hdr = IPV6_HDR;
+		ip[0] = 0x60;
+		put16(ip + 4, UDP_HDR + len);
+		ip[6] = IPPROTO_UDP;
+		memcpy(ip + 8, &((const struct sockaddr_in6 *)src)->sin6_addr, 16);
+		memcpy(ip + 24, &((const struct sockaddr_in6 *)dst)->sin6_addr, 16);
+	}
+	put16(udp, sockaddr_port(src));
+	put16(udp + 2, ROCE_UDP_PORT);
+	put16(udp + 4, UDP_HDR + len);
+	put16(udp + 6, 0);
+	return hdr;
+}
+
+/* ---- sockets ---- */
+
+static void set_buffer(int fd, int force, int plain)
+{
+	int size = UDP_BUF;
+
+	if (setsockopt(fd, SOL_SOCKET, force, &size, sizeof(size)))
+		setsockopt(fd, SOL_SOCKET, plain, &size, sizeof(size));
+}
+
+static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
+{
+	int one = 1, pmtu = IP_PMTUDISC_DO, fd, ret;
+
+	fd = socket(addr->ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
+	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
+		goto err;
+	if (addr->ss_family == AF_INET)
+		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu));
+	else
+		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
+	if (ret || bind(fd, (const struct sockaddr *)addr, len))
+		goto err;
+	return fd;
+err:
+	ret = -errno;
+	close(fd);
+	return ret;
+}
+
+static struct udp_rx *udp_rx_alloc(void)
+{
+	struct udp_rx *rx = calloc(1, sizeof(*rx));
+	int i;
+
+	for (i = 0; rx && i < RX_PKTS; i++) {
+		rx->iov[i].iov_base = rx->bytes[i] + UDP_HDR;
+		rx->iov[i].iov_len = RX_BYTES;
+		rx->msgs[i].msg_hdr.msg_iov = &rx->iov[i];
+		rx->msgs[i].msg_hdr.msg_iovlen = 1;
+		rx->msgs[i].msg_hdr.msg_name = &rx->from[i];
+	}
+	return rx;
+}
+
+int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
+{
+	unsigned i, n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+	int ret;
+
+	for (i = 0; i < n; i++) {
+		sock = atomic_load(&net->udp[i]);
+		if (!memcmp(sock->gid, gid, sizeof(sock->gid))) {
+			*out = sock;
+			return 0;
+		}
+	}
+	if (n == UDP_MAX)
+		return -ENOSPC;
+	sock = calloc(1, sizeof(*sock));
+	if (!sock)
+		return -ENOMEM;
+	fl_mutex_init(&sock->lock, LOCK_NET_TX);
+	memcpy(sock->gid, gid, sizeof(sock->gid));
+	sock->addr_len = gid_to_sockaddr(gid, gid_ifindex(gid), &sock->addr);
+	sock->batch = calloc(1, sizeof(*sock->batch));
+	if (!net->udp_rx)
+		net->udp_rx = udp_rx_alloc();
+	if (!sock->batch || !net->udp_rx) {
+		ret = -ENOMEM;
+		goto err;
+	}
+	sock->fd = udp_socket(&sock->addr, sock->addr_len);
+	if (sock->fd < 0) {
+		ret = sock->fd;
+		fl_log(needed ? LOG_ERR : LOG_INFO, "UDP port %d of a local address: %s%s", ROCE_UDP_PORT,
+		       strerror(-ret),
+		       ret == -EADDRINUSE ?
+			       " (another user's process, or the kernel's rxe, has it: end that, or use another address or network namespace)" :
+			       "");
+		goto err;
+	}
+	ret = net_epoll_add(net, sock->fd, 0, EP_UDP, n);
+	if (ret) {
+		close(sock->fd);
+		goto err;
+	}
+	atomic_store(&net->udp[n], sock);
+	atomic_store_explicit(&net->num_udp, n + 1, memory_order_release);
+	if (atomic_load(&net->sleeping))
+		udp_arm(net, true);
+	*out = sock;
+	return 0;
+err:
+	free(sock->batch);
+	free(sock);
+	return ret;
+}
+
+void udp_close_all(struct net *net)
+{
+	unsigned i, n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+
+	for (i = 0; i < n; i++) {
+		sock = atomic_load(&net->udp[i]);
+		close(sock->fd);
+		free(sock->batch);
+		free(sock);
+	}
+	free(net->udp_rx);
+}
+
+/* Is there a route? A connected socket asks the kernel without sending anything. */
+static int check_route(const struct sockaddr_storage *src, socklen_t len,
+		       const struct sockaddr_storage *dst)
+{
+	struct sockaddr_storage from = *src;
+	int fd, ret = 0;
+
+	if (src->ss_family != dst->ss_family)
+		return -ENETUNREACH;
+	fd = socket(src->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (from.ss_family == AF_INET)
+		((struct sockaddr_in *)&from)->sin_port = 0;
+	else
+		((struct sockaddr_in6 *)&from)->sin6_port = 0;
+	if (bind(fd, (struct sockaddr *)&from, len) || connect(fd, (const struct sockaddr *)dst, len))
+		ret = -errno;
+	close(fd);
+	return ret == -EHOSTUNREACH || ret == -EINVAL ? -ENETUNREACH : ret;
+}
+
+int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
+{
+	int ret;
+
+	ret = udp_sock_get(path->net, attr->sgid, true, &path->sock);
+	if (ret)
+		return ret;
+	path->daddr_len = gid_to_sockaddr(attr->dgid, gid_ifindex(attr->sgid), &path->daddr);
+	ret = check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
+	if (ret)
+		return ret;
+	atomic_fetch_add(&path->net->udp_paths, 1);
+	return 0;
+}
+
+bool udp_writable(const struct udp_sock *sock)
+{
+	struct pollfd pfd = {.fd = sock->fd, .events = POLLOUT};
+
+	return poll(&pfd, 1, 0) > 0;
+}
+
+void udp_arm(struct net *net, bool on)
+{
+	unsigned i, n = atomic_load_explicit(&net->num_udp, memory_order_acquire);
+	struct epoll_event ev;
+
+	for (i = 0; i < n; i++) {
+		ev.events = 0;
+		if (on)
+			ev.events = EPOLLIN | EPOLLONESHOT |
+				    (atomic_load(&net->num_waiters) ? EPOLLOUT : 0);
+		ev.data.u64 = (uint64_t)EP_UDP << 32 | i;
+		epoll_ctl(net->epfd, EPOLL_CTL_MOD, atomic_load(&net->udp[i])->fd, &ev);
+	}
+}
+
+/* ---- sending ---- */
+
+/* Puts packet i of the train at p; returns its length or what fill returned. */
+static int build_packet(const struct net_path *path, const struct roce_pkt *pkt, uint32_t i, uint8_t *p,
+			net_fill_fn fill, void *arg)
+{
+	uint32_t off = i * pkt->mtu, len = i == pkt->npkts - 1 ? pkt->payload_len - off : pkt->mtu;
+	uint8_t ip[IPV6_HDR], scratch[UDP_HDR];
+	uint32_t pad = -len & 3, icrc;
+	size_t hdr, total, ip_len;
+	int ret;
+
+	hdr = roce_build_headers(pkt, i, p);
+	if (len) {
+		ret = fill(arg, p + hdr, off, len);
+		if (ret)
+			return ret;
+	}
+	memset(p + hdr + len, 0, pad);
+	total = hdr + len + pad;
+	/* the UDP header stands before the packet for a moment, where the one before it ends */
+	memcpy(scratch, p - UDP_HDR, UDP_HDR);
+	ip_len = make_headers(&path->sock->addr, &path->daddr, total + ROCE_ICRC_BYTES, ip, p - UDP_HDR);
+	icrc = htole32(roce_icrc(ip, ip_len, p - UDP_HDR, UDP_HDR + total));
+	memcpy(p - UDP_HDR, scratch, UDP_HDR);
+	memcpy(p + total, &icrc, sizeof(icrc));
+	return total + ROCE_ICRC_BYTES;
+}
+
+/* Sends n packets; returns how many went, or -EAGAIN when the first found no room. */
+static int send_batch(struct udp_sock *sock, unsigned n)
+{
+	unsigned done = 0, tries = 0;
+	int ret;
+
+	while (done < n) {
+		ret = sendmmsg(sock->fd, sock->batch->msgs + done, n - done, MSG_DONTWAIT);
+		if (ret > 0) {
+			done += ret;
+		} else if (errno == EAGAIN || errno == ENOBUFS) {
+			if (!done && errno == EAGAIN)
+				return -EAGAIN;
+			/* in the middle of a train: losing the rest would cost the peer a time-out */
+			if (++tries == SEND_TRIES)
+				break;
+			sched_yield();
+		} else if (errno != EINTR) {
+			if (errno == EMSGSIZE)
+				fl_warn_once("a packet is longer than the route's MTU and was lost: use a smaller path MTU");
+			else
+				fl_warn_once("sending to UDP port %d: %s", ROCE_UDP_PORT, strerror(errno));
+			break;
+		}
+	}
+	return done;
+}
+
+int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
+{
+	struct udp_sock *sock = path->sock;
+	struct udp_batch *batch = sock->batch;
+	uint8_t *p = batch->bytes + UDP_HDR;
+	uint32_t i;
+	int ret = 0;
+
+	if (pkt->npkts > TRAIN_PKTS || pkt->payload_len > TRAIN_MAX || !roce_opcode[pkt->opcode].name)
+		return -EINVAL;
+	fl_lock(&sock->lock);
+	for (i = 0; i < pkt->npkts; i++) {
+		ret = build_packet(path, pkt, i, p, fill, arg);
+		if (ret < 0)
+			goto out;
+		batch->iov[i] = (struct iovec){.iov_base = p, .iov_len = ret};
+		batch->msgs[i].msg_hdr = (struct msghdr){.msg_name = &path->daddr,
+							 .msg_namelen = path->daddr_len,
+							 .msg_iov = &batch->iov[i],
+							 .msg_iovlen = 1};
+		p += ret;
+	}
+	ret = send_batch(sock, pkt->npkts);
+	if (ret == -EAGAIN) {
+		net_wait(path);
+		goto out;
+	}
+	if ((uint32_t)ret < pkt->npkts)
+		net_count(path->net, FL_CNT_send_err, pkt->npkts - ret);
+	ret = 0;
+out:
+	fl_unlock(&sock->lock);
+	return ret;
+}
+
+/* ---- receiving ---- */
+
+static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *from, uint8_t *udp,
+		    size_t len)
+{
+	uint8_t ip[IPV6_HDR];
+	uint32_t got, want;
+	size_t ip_len;
+
+	ip_len = make_headers(from, &sock->addr, len, ip, udp);
+	memcpy(&got, udp + UDP_HDR + len - ROCE_ICRC_BYTES, sizeof(got));
+	len += UDP_HDR - ROCE_ICRC_BYTES;
+	want = roce_icrc(ip, ip_len, udp, len);
+	got = le32toh(got);
+	if (got == want)
+		return true;
+	/* the rest of the IPv4 header behind the ID, 14 bytes, then UDP on */
+	return from->ss_family == AF_INET && roce_icrc_solve_id(got ^ want, 14 + len) >= 0;
+}
+
+/* LOCK_NET_RX held: what has a channel goes at once, the rest waits for handover_flush() */
+static void hand_over(struct net *net, uint32_t slot, const struct sockaddr_storage *from,
+		      const uint8_t *packet, uint32_t len)
+{
+	struct shm_tx *tx = atomic_load(&net->tx[slot]);
+	struct handover *h;
+	uint8_t gid[16];
+	int ret = -ENOTCONN;
+
+	gid_from_sockaddr((const struct sockaddr *)from, gid);
+	if (tx)
+		ret = shm_send_raw(tx, gid, packet, len);
+	if (ret != -ENOTCONN)
+		goto out;
+	if (atomic_load(&net->num_handover) >= HANDOVER_MAX)
+		goto out;
+	h = malloc(sizeof(*h) + len);
+	if (!h)
+		goto out;
+	h->next = NULL;
+	h->slot = slot;
+	h->len = len;
+	memcpy(h->src_gid, gid, sizeof(gid));
+	memcpy(h->packet, packet, len);
+	fl_lock(&net->handover_lock);
+	*net->handover_tail = h;
+	net->handover_tail = &h->next;
+	atomic_fetch_add(&net->num_handover, 1);
+	fl_unlock(&net->handover_lock);
+	return;
+out:
+	if (ret)
+		net_count(net, FL_CNT_rx_unknown_qp, 1);
+}
+
+static void receive(struct net *net, struct udp_sock *sock, unsigned i)
+{
+	const struct mmsghdr *m = &net->udp_rx->msgs[i];
+	const struct sockaddr_storage *from = &net->udp_rx->from[i];
+	uint8_t *udp = net->udp_rx->bytes[i], *packet = udp + UDP_HDR;
+	size_t len = m->msg_len;
+	struct roce_pkt pkt;
+	uint32_t slot;
+
+	if (m->msg_hdr.msg_flags & MSG_TRUNC || len > RX_LONGEST || len & 3 ||
+	    len < ROCE_BTH_BYTES + ROCE_ICRC_BYTES) {
+		net_count(net, FL_CNT_rx_malformed, 1);
+		return;
+	}
+	if (!icrc_ok(sock, from, udp, len)) {
+		net_count(net, FL_CNT_rx_icrc_err, 1);
+		return;
+	}
+	len -= ROCE_ICRC_BYTES;
+	if (roce_parse(packet, len, &pkt)) {
+		net_count(net, FL_CNT_rx_malformed, 1);
+		return;
+	}
+	slot = pkt.dest_qpn >> FAULTLINE_QPN_SLOT_SHIFT;
+	if (slot && slot != net->slot)
+		hand_over(net, slot, from, packet, len);
+	else
+		net->ops->rx(net->ctx, &pkt);
+}
+
+static int udp_drain(struct net *net, struct udp_sock *sock, int budget)
+{
+	struct udp_rx *rx = net->udp_rx;
+	int n, i;
+
+	for (i = 0; i < RX_PKTS; i++) {
+		rx->msgs[i].msg_hdr.msg_namelen = sizeof(rx->from[i]);
+		rx->msgs[i].msg_hdr.msg_flags = 0;
+	}
+	n = recvmmsg(sock->fd, rx->msgs, budget < RX_PKTS ? budget : RX_PKTS, MSG_DONTWAIT, NULL);
+	for (i = 0; i < n; i++)
+		receive(net, sock, i);
+	return n > 0 ? n : 0;
+}
+
+int udp_poll(struct net *net, int budget)
+{
+	unsigned num = atomic_load_explicit(&net->num_udp, memory_order_acquire), i;
+	unsigned skip = atomic_load_explicit(&net->udp_skip, memory_order_relaxed);
+	unsigned idle = atomic_load_explicit(&net->udp_idle, memory_order_relaxed);
+	int n = 0;
+
+	/* Both are hints: what another thread stores in between costs a poll more or less. */
+	if (skip) {
+		atomic_store_explicit(&net->udp_skip, skip - 1, memory_order_relaxed);
+		return 0;
+	}
+	if (!fl_trylock(&net->udp_rx_lock))
+		return 0;
+	for (i = 0; i < num && n < budget; i++)
+		n += udp_drain(net, atomic_load(&net->udp[i]), budget - n);
+	fl_unlock(&net->udp_rx_lock);
+	idle = n ? 0 : idle + 1;
+	atomic_store_explicit(&net->udp_idle, idle, memory_order_relaxed);
+	if (!atomic_load_explicit(&net->udp_paths, memory_order_relaxed)) {
+		if (!n)
+			skip = SKIP_NO_PATH;
+	} else if (idle > BUSY_POLLS) {
+		skip = SKIP_IDLE;
+	}
+	atomic_store_explicit(&net->udp_skip, skip, memory_order_relaxed);
+	return n;
+}
