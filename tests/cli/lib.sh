@@ -5,7 +5,8 @@ set -u
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 failures=0
-unset FAULTLINE_CONFIG FAULTLINE_REPORT FAULTLINE_DEVICE FAULTLINE_NETDEV
+# meson puts directories of libraries into LD_LIBRARY_PATH
+unset FAULTLINE_CONFIG FAULTLINE_REPORT FAULTLINE_DEVICE FAULTLINE_NETDEV LD_LIBRARY_PATH LD_PRELOAD
 export XDG_CONFIG_HOME="$tmp"
 
 fail() {
