@@ -7,13 +7,14 @@
 
 #define SGE_BYTES 16 /* of a WQE; inline data goes where SGEs would */
 
+/* rxe's rings keep a place empty, mlx5's do not */
 static uint32_t queue_depth(const struct hca_profile *p, uint32_t wr)
 {
 	uint32_t depth;
 
 	if (!wr)
 		return 0;
-	depth = p->cap_rounding_pow2 ? ib_roundup_pow2(wr) : ib_roundup_pow2(wr + 1) - 1;
+	depth = p->cap_rounding_pow2 ? ib_roundup_pow2(wr + 1) - 1 : ib_roundup_pow2(wr);
 	return depth > (uint32_t)p->attr.max_qp_wr ? (uint32_t)p->attr.max_qp_wr : depth;
 }
 
