@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two network namespaces joined by veth: IPv4 and IPv6 trains arrive whole and in order, over UDP, with both
+ * engines sleeping. Needs root and iproute2; skipped without.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include "node.h"
+
+#define TRAINS 300
+
+static struct node me;
+static bool v6;
+
+static int ip(const char *fmt, ...)
+{
+	char cmd[512];
+	va_list ap;
+	int n;
+
+	n = snprintf(cmd, sizeof(cmd), "exec ip ");
+	va_start(ap, fmt);
+	vsnprintf(cmd + n, sizeof(cmd) - n, fmt, ap);
+	va_end(ap);
+	return system(cmd);
+}
+
+static void address(uint8_t gid[16], int host)
+{
+	if (v6)
+		inet_pton(AF_INET6, host == 1 ? "fd00:77::1" : "fd00:77::2", gid);
+	else
+		gid4(gid, 10, 77, 0, host);
+}
+
+static struct net_path *open_path(struct node *n, int from, uint32_t slot)
+{
+	struct net_path_attr attr = {.qpn = make_qpn(net_slot(n->net), 17), .dest_qpn = make_qpn(slot, 18)};
+	struct net_path *path;
+
+	address(attr.sgid, from);
+	address(attr.dgid, 3 - from);
+	CHECK(!net_path_open(n->net, &attr, &path));
+	CHECK(!strcmp(net_path_link(path), "udp"));
+	return path;
+}
+
+static void enter(pid_t pid)
+{
+	char name[64];
+	int fd;
+
+	snprintf(name, sizeof(name), "/proc/%d/ns/net", pid);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && !setns(fd, CLONE_NEWNET));
+	close(fd);
+}
+
+static void wait_turn(struct node *n)
+{
+	struct pollfd pfd = {.fd = net_fd(n->net), .events = POLLIN};
+
+	if (node_turn(n) || !net_prepare_sleep(n->net))
+		return;
+	poll(&pfd, 1, 1000);
+	net_awake(n->net);
+}
+
+/* takes trains and answers each of them by an 8-byte packet */
+static void responder(int fd)
+{
+	uint32_t slot, psn = 0, answered = 0;
+	uint64_t end = test_now() + 20000000000ull;
+	struct net_path *path;
+	struct node n;
+
+	node_open(&n, "auto");
+	slot = net_slot(n.net);
+	CHECK(write(fd, &slot, 4) == 4 && read(fd, &slot, 4) == 4);
+	path = open_path(&n, 2, slot);
+	CHECK(write(fd, "x", 1) == 1);
+	while (answered < TRAINS && test_now() < end) {
+		wait_turn(&n);
+		/* a train is 40 packets */
+		for (; answered < n.pkts / 40; answered++)
+			CHECK(!send_write(path, make_qpn(slot, 17), &psn, 8, 1024));
+	}
+	fprintf(stderr, "%lu packets, %lu ICRC errors\n", n.pkts, n.stat.counter[FL_CNT_rx_icrc_err]);
+	_exit(n.pkts == TRAINS * 40 && n.psn == TRAINS * 40 ? 0 : 1);
+}
+
+static void run(pid_t other)
+{
+	uint32_t slot, psn = 0, mine, i;
+	struct net_path *path;
+	int sv[2], status;
+	pid_t pid;
+	char c;
+
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv));
+	pid = fork();
+	if (!pid) {
+		enter(other);
+		close(sv[0]);
+		responder(sv[1]);
+	}
+	close(sv[1]);
+	node_open(&me, "auto");
+	mine = net_slot(me.net);
+	CHECK(read(sv[0], &slot, 4) == 4 && write(sv[0], &mine, 4) == 4);
+	path = open_path(&me, 1, slot);
+	CHECK(read(sv[0], &c, 1) == 1); /* the peer has its path, so its port is open */
+	close(sv[0]);
+	for (i = 1; i <= TRAINS; i++) {
+		uint64_t end = test_now() + 5000000000ull;
+
+		CHECK(!send_write(path, make_qpn(slot, 18), &psn, 39 * 1024 + 100, 1024));
+		while (me.pkts < i && test_now() < end)
+			wait_turn(&me);
+		CHECK(me.pkts == i);
+	}
+	CHECK(!me.bad);
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status));
+	net_path_close(path);
+	node_close(&me);
+}
+
+int main(void)
+{
+	pid_t other;
+	int pfd[2];
+	char c;
+
+	if (geteuid() || unshare(CLONE_NEWNET) || ip("-V >/dev/null 2>&1"))
+		return SKIP;
+	CHECK(!pipe(pfd));
+	other = fork();
+	if (!other) {
+		CHECK(!unshare(CLONE_NEWNET) && write(pfd[1], "x", 1) == 1);
+		close(pfd[1]);
+		pause();
+		_exit(0);
+	}
+	CHECK(read(pfd[0], &c, 1) == 1);
+	if (ip("link add fla type veth peer name flb netns %d", other)) {
+		kill(other, SIGKILL);
+		return SKIP;
+	}
+	CHECK(!ip("addr add 10.77.0.1/24 dev fla") && !ip("addr add fd00:77::1/64 dev fla nodad"));
+	CHECK(!ip("link set fla up") && !ip("link set lo up"));
+	{
+		pid_t setup = fork();
+		int status;
+
+		if (!setup) {
+			enter(other);
+			CHECK(!ip("addr add 10.77.0.2/24 dev flb") &&
+			      !ip("addr add fd00:77::2/64 dev flb nodad"));
+			CHECK(!ip("link set flb up") && !ip("link set lo up"));
+			_exit(0);
+		}
+		CHECK(waitpid(setup, &status, 0) == setup && !status);
+	}
+	run(other);
+	v6 = true;
+	run(other);
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * UDP: trains cut into packets with a right ICRC; two processes that share port 4791 of 127.0.0.1, where
+ * what comes to the wrong one is handed over; packets that are wrong are counted and dropped; a
+ * sender whose IP ID is not 0 is believed.
+ */
+#include <arpa/inet.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
+#include "node.h"
+
+static struct node me;
+
+static void sleep_turn(struct node *n)
+{
+	struct pollfd pfd = {.fd = net_fd(n->net), .events = POLLIN};
+
+	if (node_turn(n) || !net_prepare_sleep(n->net))
+		return;
+	poll(&pfd, 1, 2000);
+	net_awake(n->net);
+}
+
+/* Receives count packets with its engine asleep in between; then says how it was. */
+static void sink_child(int fd, unsigned long count)
+{
+	uint64_t end = test_now() + 20000000000ull;
+	struct node n;
+	uint32_t slot;
+	struct net_path *path;
+
+	node_open(&n, "udp");
+	slot = net_slot(n.net);
+	path = path_to(&n, slot); /* opens the port of this address */
+	CHECK(write(fd, &slot, 4) == 4);
+	while (n.pkts < count && test_now() < end)
+		sleep_turn(&n);
+	net_path_close(path);
+	fprintf(stderr, "sink %u: %lu packets, %lu bytes, %lu bad\n", slot, n.pkts, n.bytes, n.bad);
+	_exit(n.pkts == count && n.bytes == 8 * count && !n.bad ? 0 : 1);
+}
+
+#define SINKS 4
+#define EACH  500
+
+/* The kernel's hash sends all of one sender's packets to one process; each must get its own. */
+static void handover(void)
+{
+	struct net_path *path[SINKS];
+	uint32_t slot[SINKS], psn[SINKS] = {0};
+	pid_t pid[SINKS];
+	int sv[2], status, i, k;
+
+	for (i = 0; i < SINKS; i++) {
+		CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv));
+		pid[i] = fork();
+		if (!pid[i])
+			sink_child(sv[1], EACH);
+		CHECK(read(sv[0], &slot[i], 4) == 4);
+		close(sv[0]);
+		close(sv[1]);
+	}
+	node_open(&me, "udp");
+	for (i = 0; i < SINKS; i++) {
+		path[i] = path_to(&me, slot[i]);
+		CHECK(!strcmp(net_path_link(path[i]), "udp"));
+	}
+	for (k = 0; k < EACH; k++) {
+		for (i = 0; i < SINKS; i++) {
+			while (send_write(path[i], make_qpn(slot[i], 18), &psn[i], 8, 1024) == -EAGAIN)
+				node_turn(&me);
+		}
+		/* some of them come to us, as a member of the group */
+		node_turn(&me);
+		usleep(k % 8 ? 0 : 1000);
+	}
+	for (i = 0; i < SINKS; i++) {
+		CHECK(TURN_UNTIL(&me, waitpid(pid[i], &status, WNOHANG) == pid[i], 20000));
+		CHECK(WIFEXITED(status) && !WEXITSTATUS(status));
+		net_path_close(path[i]);
+	}
+	node_close(&me);
+}
+
+/* A slot other than ours, at an address where we are the only one: packets for it are not ours. */
+static void wire_format(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(ROCE_UDP_PORT)};
+	struct net_path_attr attr = {.qpn = 17};
+	static uint8_t raw[2048], seg[70000];
+	struct net_path *path;
+	uint32_t psn = 7, total = 0, n = 0, icrc;
+	uint8_t ip[20] = {0x45}, udp[8];
+	struct roce_pkt pkt = {.opcode = IBV_OPCODE_RC_SEND_ONLY, .opcode_last = IBV_OPCODE_RC_SEND_ONLY,
+			       .pkey = 0xffff, .npkts = 1, .psn = 1, .payload_len = 5};
+	int peer, hdr, len, one = 1;
+	uint16_t id;
+
+	/* our peer is a plain socket at 127.0.0.9 */
+	peer = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	to.sin_addr.s_addr = htonl(0x7f000009);
+	CHECK(!setsockopt(peer, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)));
+	CHECK(!bind(peer, (struct sockaddr *)&to, sizeof(to)));
+	node_open(&me, "auto");
+	gid4(attr.sgid, 127, 0, 0, 8);
+	gid4(attr.dgid, 127, 0, 0, 9);
+	attr.dest_qpn = 0x11; /* slot 0: not one of ours */
+	CHECK(!net_path_open(me.net, &attr, &path));
+	CHECK(!strcmp(net_path_link(path), "udp"));
+	CHECK(!send_write(path, 0x11, &psn, 10 * 1024 + 13, 1024));
+	CHECK(psn == 18);
+	for (n = 0; n < 11; n++) {
+		struct roce_pkt got;
+
+		len = recv(peer, raw, sizeof(raw), 0);
+		CHECK(len > 0 && len % 4 == 0);
+		/* the IP header as it was on the wire, for the ICRC */
+		ip[2] = (len + 28) >> 8;
+		ip[3] = len + 28;
+		ip[6] = 0x40;
+		ip[9] = 17;
+		memcpy(ip + 12, "\x7f\0\0\x08\x7f\0\0\x09", 8);
+		memcpy(seg, "\x12\xb7\x12\xb7", 4);
+		seg[4] = (len + 8) >> 8;
+		seg[5] = len + 8;
+		memcpy(seg + 8, raw, len);
+		memcpy(&icrc, raw + len - 4, 4);
+		CHECK(le32toh(icrc) == roce_icrc(ip, 20, seg, len + 4));
+		CHECK(!roce_parse(raw, len - 4, &got));
+		CHECK(got.psn == 7 + n && got.payload_len == (n < 10 ? 1024 : 13));
+		CHECK(got.opcode == (n == 0 ? 6 : n == 10 ? 8 : 7));
+		for (uint32_t k = 0; k < got.payload_len; k++)
+			CHECK(got.payload[k] == pattern(7, total + k));
+		total += got.payload_len;
+	}
+	CHECK(total == 10 * 1024 + 13);
+
+	/* to us: right, wrong, too short, and with an IP ID that the sender's kernel chose */
+	to.sin_addr.s_addr = htonl(0x7f000008);
+	pkt.dest_qpn = make_qpn(net_slot(me.net), 17);
+	for (id = 0; id < 2; id++) {
+		hdr = roce_build_headers(&pkt, 0, raw);
+		for (int k = 0; k < 5; k++)
+			raw[hdr + k] = pattern(1, k);
+		memset(raw + hdr + 5, 0, 3);
+		len = hdr + 8 + 4;
+		ip[2] = 0;
+		ip[3] = len + 28;
+		ip[4] = id ? 0xbe : 0;
+		ip[5] = id ? 0xef : 0;
+		memcpy(ip + 12, "\x7f\0\0\x09\x7f\0\0\x08", 8);
+		memcpy(udp, "\x12\xb7\x12\xb7\0\0\0", 8);
+		udp[5] = len + 8;
+		memcpy(seg, udp, 8);
+		memcpy(seg + 8, raw, len);
+		icrc = htole32(roce_icrc(ip, 20, seg, len + 4));
+		memcpy(raw + len - 4, &icrc, 4);
+		me.psn = 1;
+		CHECK(sendto(peer, raw, len, 0, (struct sockaddr *)&to, sizeof(to)) == len);
+		CHECK(TURN_UNTIL(&me, me.pkts == id + 1u, 1000));
+		CHECK(!me.bad && me.last.payload_len == 5);
+	}
+	raw[hdr] ^= 1;
+	CHECK(sendto(peer, raw, len, 0, (struct sockaddr *)&to, sizeof(to)) == len);
+	CHECK(TURN_UNTIL(&me, me.stat.counter[FL_CNT_rx_icrc_err] == 1, 1000));
+	CHECK(sendto(peer, raw, 11, 0, (struct sockaddr *)&to, sizeof(to)) == 11);
+	CHECK(sendto(peer, raw, 12, 0, (struct sockaddr *)&to, sizeof(to)) == 12);
+	CHECK(sendto(peer, seg, 9000, 0, (struct sockaddr *)&to, sizeof(to)) == 9000);
+	CHECK(TURN_UNTIL(&me, me.stat.counter[FL_CNT_rx_malformed] == 3, 1000));
+	CHECK(me.pkts == 2);
+	net_path_close(path);
+
+	/* no such source address */
+	gid4(attr.sgid, 192, 0, 2, 77);
+	CHECK(net_path_open(me.net, &attr, &path) < 0);
+	node_close(&me);
+	close(peer);
+}
+
+int main(void)
+{
+	wire_format();
+	handover();
+	return 0;
+}
