@@ -35,10 +35,14 @@ struct run {
 	struct collector collector;
 };
 
+enum { OPT_VENDOR_ID = 256, OPT_PART_ID };
+
 static const struct option options[] = {
 	{"device", required_argument, NULL, 'd'},
 	{"netdev", required_argument, NULL, 'i'},
 	{"name", required_argument, NULL, 'n'},
+	{"vendor-id", required_argument, NULL, OPT_VENDOR_ID},
+	{"part-id", required_argument, NULL, OPT_PART_ID},
 	{"link", required_argument, NULL, 'l'},
 	{"pin", required_argument, NULL, 'p'},
 	{"notifier", required_argument, NULL, 'm'},
@@ -57,6 +61,7 @@ static const struct {
 	{'d', "FAULTLINE_DEVICE"}, {'i', "FAULTLINE_NETDEV"},	{'n', "FAULTLINE_NAME"},
 	{'l', "FAULTLINE_LINK"},   {'p', "FAULTLINE_PIN"},	{'m', "FAULTLINE_NOTIFIER"},
 	{'v', "FAULTLINE_LOG"},	   {'c', "FAULTLINE_CONFIG"},
+	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"}, {OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
 };
 
 static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
@@ -72,6 +77,7 @@ static void help(void)
 	       "  -d, --device PROFILE[,PROFILE]  device models; see 'faultline devices'\n"
 	       "  -i, --netdev INTERFACE          network interface whose addresses are the GIDs\n"
 	       "  -n, --name NAME                 name of the device\n"
+	       "      --vendor-id N, --part-id N  what the device says of its maker\n"
 	       "  -l, --link auto|udp             udp: packets on port 4791 also within the host\n"
 	       "  -p, --pin auto|io_uring|mlock   how pinned memory is pinned\n"
 	       "  -m, --notifier auto|userfaultfd|none\n"
