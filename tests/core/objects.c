@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The registry and the rules of objects, below the ABI. Settings: three devices on lo (meson.build). */
+/* The registry and the rules of objects, below the ABI. Settings: three devices on lo. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,5 +142,8 @@ int main(void)
 		cmocka_unit_test(fork_child_is_dead_and_reborn),
 	};
 
+	setenv("FAULTLINE_CONFIG", "/dev/null", 1);
+	setenv("FAULTLINE_NETDEV", "lo", 1);
+	setenv("FAULTLINE_DEVICE", "mlx5,rxe,mlx5", 1);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,8 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		return 2;
+	setenv("FAULTLINE_CONFIG", "/dev/null", 1);
+	setenv("FAULTLINE_NETDEV", "lo", 1);
 	ours = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
 	if (!ours) {
 		fprintf(stderr, "%s\n", dlerror());
