@@ -311,6 +311,12 @@ static inline bool wqe_is_atomic(const struct send_wqe *w)
 	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
+/* the transport's part of an opcode */
+static inline uint8_t qp_transport(const struct hca_qp *qp)
+{
+	return qp->type == IBV_QPT_UC ? IBV_OPCODE_UC : IBV_OPCODE_RC;
+}
+
 /* Finds and locks; NULL: no such QP. */
 struct hca_qp *qp_lookup_lock(uint32_t qpn);
 void qp_unlock(struct hca_qp *qp);

@@ -37,7 +37,7 @@ void node_rx(void *ctx, const struct roce_pkt *pkt)
 	}
 	qp = qp_lookup_lock(pkt->dest_qpn);
 	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
-	if (!qp || (pkt->opcode >> 5) != 0 || (pkt->pkey & 0x7fff) != 0x7fff || !qp->path) {
+	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff || !qp->path) {
 		cnt_inc(qp ? qp->dev->stat : stat, FL_CNT_rx_unknown_qp);
 		if (qp)
 			qp_unlock(qp);

@@ -152,7 +152,7 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 
 	if (!hca_dev_alive(dev))
 		return -EIO;
-	if (init->type != IBV_QPT_RC)
+	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC)
 		return -EOPNOTSUPP;
 	rc = engine_start(node);
 	if (rc)

@@ -104,7 +104,8 @@ static void set_opcodes(struct roce_pkt *pkt, bool start, bool end, uint8_t firs
 	}
 }
 
-static void set_write_opcodes(struct roce_pkt *pkt, const struct send_wqe *w, bool start, bool end)
+static void set_data_opcodes(const struct hca_qp *qp, struct roce_pkt *pkt,
+			     const struct send_wqe *w, bool start, bool end)
 {
 	switch (w->opcode) {
 	case IBV_WR_SEND:
@@ -128,6 +129,9 @@ static void set_write_opcodes(struct roce_pkt *pkt, const struct send_wqe *w, bo
 			    IBV_OPCODE_RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE);
 		break;
 	}
+	/* the transports number the same operations alike (9.2.1, table 35) */
+	pkt->opcode |= qp_transport(qp);
+	pkt->opcode_last |= qp_transport(qp);
 }
 
 static void wqe_start(struct hca_qp *qp, struct send_wqe *w)
@@ -159,6 +163,8 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 	qp->req.psn = psn_add(qp->req.psn, psns);
 	if (psn_cmp(qp->req.psn, qp->req.psn_high) > 0)
 		qp->req.psn_high = qp->req.psn;
+	if (qp->type != IBV_QPT_RC)
+		qp->req.una = qp->req.psn;
 	cnt_add(st, FL_CNT_sent_pkts, pkt->npkts);
 	cnt_add(st, FL_CNT_sent_bytes, pkt->payload_len);
 }
@@ -166,7 +172,10 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 static void wqe_sent(struct hca_qp *qp, struct send_wqe *w)
 {
 	w->done = true;
-	qp->sq_send++;
+	if (qp->type == IBV_QPT_RC)
+		qp->sq_send++;
+	else
+		req_retire(qp, IBV_WC_SUCCESS, 0); /* nobody will acknowledge it */
 }
 
 /* A SEND or WRITE, the next train of it. 0: go on. */
@@ -188,13 +197,13 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 	end = pkt.payload_len == left;
 	pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
 	pkt.psn = qp->req.psn;
-	pkt.ackreq = true;
+	pkt.ackreq = qp->type == IBV_QPT_RC;
 	pkt.se = end && w->solicited;
 	pkt.va = w->remote_addr;
 	pkt.rkey = w->rkey;
 	pkt.dma_len = w->length;
 	pkt.imm = w->imm;
-	set_write_opcodes(&pkt, w, start, end);
+	set_data_opcodes(qp, &pkt, w, start, end);
 	rc = net_xmit(qp->path, &pkt, fill_from_wqe, &arg);
 	if (rc == -EFAULT)
 		return pf_fault(qp, ROLE_REQ, &arg.miss);

@@ -123,8 +123,13 @@ static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct
 static void fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
 		  enum ibv_wc_status recv_status)
 {
+	if (qp->type == IBV_QPT_UC && recv_status != IBV_WC_LOC_PROT_ERR) {
+		qp->resp.in_msg = false; /* 9.8.2.2: the message is dropped, and that is all */
+		return;
+	}
 	qp->resp.ack_pending = false;
-	send_nak(qp, syndrome, psn);
+	if (qp->type == IBV_QPT_RC)
+		send_nak(qp, syndrome, psn);
 	if (qp->resp.have_wqe)
 		recv_done(qp, recv_status, pkt, 0);
 	if (syndrome == AETH_NAK_REM_ACC_ERR) {
@@ -333,6 +338,10 @@ static int take_wqe(struct hca_qp *qp)
 
 static enum resp_result rnr(struct hca_qp *qp)
 {
+	if (qp->type == IBV_QPT_UC) {
+		qp->resp.in_msg = false;
+		return RESP_DONE;
+	}
 	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_err);
 	nak_once(qp, AETH_RNR_NAK | (qp->attr.min_rnr_timer & AETH_VALUE_MASK));
 	return RESP_DONE;
@@ -440,7 +449,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	qp->resp.psn = psn_add(pkt->psn, pkt->npkts);
 	if (end)
 		end_message(qp, pkt);
-	if (pkt->ackreq)
+	if (pkt->ackreq && qp->type == IBV_QPT_RC)
 		ack_later(qp);
 	return RESP_DONE;
 }
@@ -479,12 +488,30 @@ static void trim(struct roce_pkt *pkt, uint32_t n)
 	pkt->payload_len -= n * pkt->mtu;
 }
 
+/*
+ * Unreliable connection (9.8.2.2): a message that lost a packet is dropped, silently, up to the first
+ * packet of another.
+ */
+static enum resp_result resp_process_uc(struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	uint32_t flags = roce_opcode[pkt->opcode].flags;
+
+	if (pkt->psn != qp->resp.psn || (flags & ROCE_F_START))
+		qp->resp.in_msg = false;
+	if (!(flags & ROCE_F_START) && !qp->resp.in_msg)
+		return RESP_DONE;
+	qp->resp.psn = pkt->psn;
+	return resp_data(qp, pkt);
+}
+
 static enum resp_result resp_process(struct hca_qp *qp, const struct roce_pkt *in)
 {
 	struct roce_pkt pkt = *in;
 	uint32_t flags = roce_opcode[pkt.opcode].flags;
 	int32_t ahead = psn_cmp(pkt.psn, qp->resp.psn);
 
+	if (qp->type == IBV_QPT_UC)
+		return resp_process_uc(qp, in);
 	if (ahead > 0) {
 		cnt_inc(qp->dev->stat, FL_CNT_out_of_seq_request);
 		nak_once(qp, AETH_NAK_PSN_SEQ_ERROR);
@@ -531,6 +558,11 @@ static void keep(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	int32_t ahead;
 
+	if (qp->type == IBV_QPT_UC) {
+		if (!pkt_queue_add(&qp->backlog, pkt, false))
+			cnt_inc(qp->dev->stat, FL_CNT_rx_backlog_drop);
+		return;
+	}
 	if (cds_list_empty(&qp->backlog.list))
 		qp->backlog.next_psn = qp->resp.psn;
 	ahead = psn_cmp(pkt->psn, qp->backlog.next_psn);

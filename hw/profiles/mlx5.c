@@ -58,6 +58,6 @@ const struct hca_profile hca_profile_mlx5 = {
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
-	.qp_types = 1u << IBV_QPT_RC,
+	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC,
 	.odp_refused = 0,
 };
