@@ -174,7 +174,7 @@ int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *attr, int mask);
 int ib_query_qp(struct ib_qp *qp, struct ibv_qp_attr *attr);
 int ib_destroy_qp(struct ib_qp *qp);
 
-/* Does the table of transitions (specification, 11.2.5.2 and table 96) allow it with this mask? */
+/* Does the table of QP state transitions (specification, Modify Queue Pair) allow it with this mask? */
 bool ib_modify_qp_is_ok(enum ibv_qp_state cur, enum ibv_qp_state next, enum ibv_qp_type type, int mask);
 
 #endif

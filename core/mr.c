@@ -16,7 +16,7 @@ int ib_check_mr_access(const struct hca_profile *profile, unsigned access)
 {
 	unsigned needed = access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 
-	/* 10.6.3.1: what the network may write, the consumer must be allowed to write itself */
+	/* the standard's rule: what the network may write, the consumer must be allowed to write itself */
 	if ((needed & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
 	    !(needed & IBV_ACCESS_LOCAL_WRITE))
 		return -EINVAL;

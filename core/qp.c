@@ -137,7 +137,7 @@ static int check_attr(struct ib_qp *qp, struct ibv_qp_attr *attr, int mask, uint
 		return -EINVAL;
 	if ((mask & IBV_QP_DEST_QPN) && attr->dest_qp_num > ROCE_QPN_MASK)
 		return -EINVAL;
-	/* 9.7.5.1.3, 9.7.5.2.8: a timer is five bits, a retry counter three */
+	/* a timer is five bits in the QP context and on the wire, a retry counter three */
 	if (((mask & IBV_QP_TIMEOUT) && attr->timeout > 31) ||
 	    ((mask & IBV_QP_MIN_RNR_TIMER) && attr->min_rnr_timer > 31) ||
 	    ((mask & IBV_QP_RETRY_CNT) && attr->retry_cnt > 7) ||

@@ -9,8 +9,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+static void set_event_ops(void)
+{
+	hca_set_event_ops(&fl_event_ops);
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct verbs_context_fl *ctx;
 	struct verbs_context *v;
 	int err;
@@ -18,7 +24,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return fail_null(-ENOMEM);
-	hca_set_event_ops(&fl_event_ops);
+	pthread_once(&once, set_event_ops);
 	err = ib_open_device(FL_CAST(verbs_device, device, device)->ib, &ctx->ib);
 	if (err)
 		goto err_free;

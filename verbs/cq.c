@@ -109,7 +109,7 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 		comp = event_purge(&to_fl_channel(channel)->events, &c->comp);
 	async = event_purge(&to_fl_context(cq->context)->async, &c->async);
 
-	/* 11.2.8.4: not before the consumer is done with the events it fetched */
+	/* not before the consumer is done with the events it fetched */
 	pthread_mutex_lock(&cq->mutex);
 	while (cq->comp_events_completed != comp || cq->async_events_completed != async)
 		pthread_cond_wait(&cq->cond, &cq->mutex);

@@ -173,12 +173,37 @@ static void async_is_quiet(void **state)
 	assert_int_equal(fcntl(ctx->async_fd, F_SETFL, flags), 0);
 }
 
+static void overflow_is_an_async_event(void **state)
+{
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	struct ibv_qp *qp = make_rc(pd, cq);
+	struct rig r = {.qp = qp};
+	struct ibv_async_event event;
+	struct pollfd p = {.fd = ctx->async_fd, .events = POLLIN};
+
+	assert_int_equal(to_init(qp), 0);
+	post_recvs(&r, 4);
+	assert_int_equal(poll(&p, 1, 0), 0);
+	assert_int_equal(to_state(qp, IBV_QPS_ERR), 0);
+	assert_int_equal(poll(&p, 1, 0), 1);
+	assert_int_equal(ibv_get_async_event(ctx, &event), 0);
+	assert_int_equal(event.event_type, IBV_EVENT_CQ_ERR);
+	assert_ptr_equal(event.element.cq, cq);
+	ibv_ack_async_event(&event);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+	assert_int_equal(poll(&p, 1, 0), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_event_per_arm),	cmocka_unit_test(unarmed_is_silent),
 		cmocka_unit_test(destroyed_cq_leaves_no_event),
 		cmocka_unit_test(destroy_waits_for_ack), cmocka_unit_test(async_is_quiet),
+		cmocka_unit_test(overflow_is_an_async_event),
 	};
 
 	return cmocka_run_group_tests(tests, open_first, close_it);
