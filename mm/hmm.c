@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * hmm_range_fault(): makes the CPU's tables hold a range, so that the device's may.
+ *
+ * The order matters. Populate first, then have what is mapped watched where it may be new, then look
+ * whether an invalidation came between. What was mapped into a hole before the populate is watched
+ * before the caller enters it into a table; what goes away after that sends an event.
+ */
+#include <errno.h>
+#include "mm/mm_internal.h"
+
+#define POPULATE_TRIES 4
+
+int hmm_range_fault(struct hmm_range *range)
+{
+	int ret = 0;
+
+	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
+		return -EBUSY;
+	range->major = vma_would_sleep(range->start, range->end);
+	if (range->nosleep && range->major)
+		return -EAGAIN;
+	for (int i = 0; i < POPULATE_TRIES; i++) {
+		uint64_t failed = 0;
+
+		ret = mm_populate(range->start, range->end, range->write, &failed);
+		if (ret == -EFAULT)
+			range->start = failed;
+		if (ret || !failed)
+			break;
+		ret = -EBUSY; /* a page was missing and is there now: somebody maps as we look */
+	}
+	if (ret)
+		return ret;
+	ret = notifier_watch_again(range->notifier, range->start, range->end);
+	if (ret)
+		return ret;
+	return mmu_interval_read_retry(range->notifier, range->notifier_seq) ? -EBUSY : 0;
+}

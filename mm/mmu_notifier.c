@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * MMU interval notifiers: who has copies of which part of the page tables, and how he learns that it
+ * changes. The protocol is the kernel's (mm/mmu_notifier.c there).
+ *
+ * One counter, invalidate_seq, is odd while an invalidation that concerns a subscription runs, and
+ * even otherwise. A fault takes the sequence of its subscription (read_begin), makes pages present,
+ * takes its owner's lock and asks whether it moved (read_retry): it did if an invalidation called back
+ * since, for the callback sets the subscription's sequence under that same lock. read_begin waits
+ * while the subscription's own sequence is the running one.
+ *
+ * The tree does not change while the counter is odd, so that invalidations walk it without the lock;
+ * insertions and removals that come meanwhile are put off to the end of the last invalidation.
+ *
+ * Two locks. watch_lock orders insertions and removals with what they tell userfaultfd (a second tree,
+ * `covered`, says what must stay watched). tree_lock guards the sequence and the tree. The event
+ * thread takes the second only: whoever holds the first may be asleep in the kernel.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "mm/mm_internal.h"
+#include "util/interval_tree.h"
+#include "util/lock.h"
+
+/* what mni->node points to */
+struct subscription {
+	struct interval_node node;	/* in `subscriptions`, by tree_lock */
+	struct interval_node cover;	/* in `covered`, by watch_lock */
+	struct mmu_interval_notifier *mni;
+	unsigned generation;
+	bool in_tree;
+	bool gaps; /* atomic: something in it was not mapped, or was unmapped, since it was watched */
+};
+
+#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define sub_of(n)			container_of(n, struct subscription, node)
+
+static struct fl_mutex watch_lock = FL_MUTEX_INIT(LOCK_UMEM_RWSEM);
+static struct interval_tree covered = INTERVAL_TREE_INIT;
+
+static struct fl_mutex tree_lock = FL_MUTEX_INIT(LOCK_LEAF);
+static pthread_cond_t seq_moved = PTHREAD_COND_INITIALIZER;
+static struct interval_tree subscriptions = INTERVAL_TREE_INIT;
+static unsigned long invalidate_seq = 2;
+static unsigned long active_ranges;
+static CDS_LIST_HEAD(deferred);
+
+static unsigned generation; /* counts forks */
+static void (*quiesce_fn)(uint64_t start, uint64_t end);
+
+static bool is_invalidating(void)
+{
+	return invalidate_seq & 1;
+}
+
+/* tree_lock held; as long as the running sequence is `seq` */
+static void wait_while_seq(unsigned long seq)
+{
+	while (invalidate_seq == seq) {
+		fl_lock_released(&tree_lock);
+		pthread_cond_wait(&seq_moved, &tree_lock.m);
+		fl_lock_acquired(&tree_lock);
+	}
+}
+
+/* ---- invalidations ---- */
+
+void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
+{
+	struct interval_node *n = NULL;
+	unsigned long seq;
+
+	fl_lock(&tree_lock);
+	active_ranges++;
+	if (range->start < range->end)
+		n = interval_first(&subscriptions, range->start, range->end);
+	if (n)
+		invalidate_seq |= 1;
+	seq = invalidate_seq;
+	fl_unlock(&tree_lock);
+
+	/* n: the sequence is odd and the tree stands still */
+	for (; n; n = interval_next(n, range->start, range->end)) {
+		struct subscription *s = sub_of(n);
+
+		if (range->event == MMU_NOTIFY_UNMAP)
+			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
+		s->mni->ops->invalidate(s->mni, range, seq);
+	}
+}
+
+void mmu_notifier_invalidate_range_end(const struct mmu_notifier_range *range)
+{
+	struct mmu_interval_notifier *mni, *tmp;
+
+	fl_lock(&tree_lock);
+	if (--active_ranges || !is_invalidating()) {
+		fl_unlock(&tree_lock);
+		return;
+	}
+	invalidate_seq++;
+	cds_list_for_each_entry_safe(mni, tmp, &deferred, deferred) {
+		struct subscription *s = sub_of(mni->node);
+
+		if (s->in_tree)
+			interval_remove(&subscriptions, &s->node);
+		else
+			interval_insert(&subscriptions, &s->node);
+		s->in_tree = !s->in_tree;
+		cds_list_del_init(&mni->deferred);
+	}
+	pthread_cond_broadcast(&seq_moved);
+	fl_unlock(&tree_lock);
+}
+
+/* ---- subscriptions ---- */
+
+static void tree_insert(struct mmu_interval_notifier *mni, struct subscription *s)
+{
+	fl_lock(&tree_lock);
+	if (active_ranges && is_invalidating()) {
+		cds_list_add(&mni->deferred, &deferred);
+		mni->invalidate_seq = invalidate_seq;
+	} else {
+		/* what runs now concerns nobody so far; it may concern this one, and so faults wait */
+		if (active_ranges)
+			invalidate_seq |= 1;
+		interval_insert(&subscriptions, &s->node);
+		s->in_tree = true;
+		mni->invalidate_seq = active_ranges ? invalidate_seq : invalidate_seq - 1;
+	}
+	fl_unlock(&tree_lock);
+}
+
+static void tree_remove(struct mmu_interval_notifier *mni, struct subscription *s)
+{
+	fl_lock(&tree_lock);
+	if (!is_invalidating()) {
+		interval_remove(&subscriptions, &s->node);
+	} else if (!s->in_tree) {
+		cds_list_del_init(&mni->deferred); /* its insertion had been put off */
+	} else {
+		cds_list_add(&mni->deferred, &deferred);
+		wait_while_seq(invalidate_seq);
+	}
+	fl_unlock(&tree_lock);
+}
+
+/* Is every page of [start, end) mapped? A look at a few mappings must do: false when in doubt. */
+static bool all_mapped(uint64_t start, uint64_t end)
+{
+	struct vma v;
+
+	for (int i = 0; i < 8; i++) {
+		if (vma_find(start, &v) || v.start > start)
+			return false;
+		if (v.end >= end)
+			return true;
+		start = v.end;
+	}
+	return false;
+}
+
+int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t start, uint64_t length,
+				 const struct mmu_interval_notifier_ops *ops)
+{
+	uint64_t last = start + length - 1;
+	struct subscription *s;
+
+	if (!length || last < start)
+		return -EOVERFLOW;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return -ENOMEM;
+	start &= PAGE_MASK;
+	mni->ops = ops;
+	mni->start = start;
+	mni->end = (last & PAGE_MASK) + PAGE_SIZE;
+	if (!mni->end) /* the last page of all is never the application's */
+		mni->end = last & PAGE_MASK;
+	if (mni->end <= start) {
+		free(s);
+		return -EOVERFLOW;
+	}
+	mni->watched = false;
+	mni->node = &s->node;
+	CDS_INIT_LIST_HEAD(&mni->deferred);
+	s->mni = mni;
+	s->generation = generation;
+	s->node.start = s->cover.start = start;
+	s->node.end = s->cover.end = mni->end;
+
+	fl_lock(&watch_lock);
+	interval_insert(&covered, &s->cover);
+	/* in the tree before it is watched: the first event finds it */
+	tree_insert(mni, s);
+	if (uffd_start()) {
+		uffd_drop_strays();
+		mni->watched = uffd_register(start, mni->end) != UFFD_UNWATCHED;
+		if (!all_mapped(start, mni->end))
+			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
+	}
+	fl_unlock(&watch_lock);
+	guard_recheck();
+	return 0;
+}
+
+void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
+{
+	struct subscription *s = sub_of(mni->node);
+	struct vma v;
+	uint64_t end = mni->end;
+
+	if (s->generation != generation) { /* of the process that forked us */
+		free(s);
+		mni->node = NULL;
+		return;
+	}
+	fl_lock(&watch_lock);
+	tree_remove(mni, s);
+	interval_remove(&covered, &s->cover);
+	/* A mapping that mremap() has grown in place stays watched to its new end. Mappings that are
+	 * watched do not merge with others, so that all of this one is ours to let go. */
+	if (mni->watched && !vma_find(end - 1, &v) && v.start < end && v.end > end)
+		end = v.end;
+	notifier_each_uncovered(mni->start, end, uffd_unregister);
+	uffd_drop_strays();
+	fl_unlock(&watch_lock);
+	free(s);
+	mni->node = NULL;
+}
+
+void notifier_each_uncovered(uint64_t start, uint64_t end, void (*fn)(uint64_t start, uint64_t end))
+{
+	uint64_t from, to;
+
+	while (interval_next_gap(&covered, &start, end, &from, &to))
+		fn(from, to);
+}
+
+int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
+{
+	struct subscription *s = sub_of(mni->node);
+	int ret = 0;
+
+	/* set under an invalidation that a fault which began later has waited for */
+	if (!__atomic_load_n(&s->gaps, __ATOMIC_ACQUIRE))
+		return 0;
+	fl_lock(&watch_lock);
+	switch (uffd_register(start, end)) {
+	case UFFD_WATCHED:
+		break;
+	case UFFD_NOTHING_MAPPED:
+		ret = -EBUSY;
+		break;
+	case UFFD_UNWATCHED:
+		mni->watched = false;
+		break;
+	}
+	fl_unlock(&watch_lock);
+	return ret;
+}
+
+/* ---- the reader's side ---- */
+
+unsigned long mmu_interval_read_begin(struct mmu_interval_notifier *mni)
+{
+	unsigned long seq;
+
+	fl_lock(&tree_lock);
+	seq = __atomic_load_n(&mni->invalidate_seq, __ATOMIC_RELAXED);
+	/* an invalidation that called back here, or kept it from being inserted, still runs: it is not
+	 * worth to begin before its end */
+	if (is_invalidating())
+		wait_while_seq(seq);
+	fl_unlock(&tree_lock);
+	return seq;
+}
+
+bool mmu_interval_read_retry(struct mmu_interval_notifier *mni, unsigned long seq)
+{
+	/* by the owner's lock; hmm_range_fault() looks without it, for a hint */
+	return __atomic_load_n(&mni->invalidate_seq, __ATOMIC_RELAXED) != seq;
+}
+
+void mmu_interval_set_seq(struct mmu_interval_notifier *mni, unsigned long cur_seq)
+{
+	__atomic_store_n(&mni->invalidate_seq, cur_seq, __ATOMIC_RELAXED);
+}
+
+void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end))
+{
+	__atomic_store_n(&quiesce_fn, quiesce, __ATOMIC_RELEASE);
+}
+
+void notifier_quiesce(void)
+{
+	void (*fn)(uint64_t, uint64_t) = __atomic_load_n(&quiesce_fn, __ATOMIC_ACQUIRE);
+
+	if (fn)
+		fn(0, UINT64_MAX);
+}
+
+void notifier_fork_child(void)
+{
+	generation++;
+	fl_mutex_init(&watch_lock, LOCK_UMEM_RWSEM);
+	fl_mutex_init(&tree_lock, LOCK_LEAF);
+	seq_moved = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+	covered = subscriptions = (struct interval_tree)INTERVAL_TREE_INIT;
+	CDS_INIT_LIST_HEAD(&deferred);
+	active_ranges = 0;
+	invalidate_seq = (invalidate_seq | 1) + 1;
+}

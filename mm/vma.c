@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What /proc/self knows of mappings and pages, and populating them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+#include "mm/mm_internal.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* Descriptors of /proc/self files stay with the process that opened them; -1: not yet, -2: cannot be. */
+static int maps_fd = -1, pagemap_fd = -1;
+static bool no_query, no_scan; /* kernels before 6.11, 6.7 */
+
+static int proc_fd(int *fd, const char *path)
+{
+	int cur = __atomic_load_n(fd, __ATOMIC_ACQUIRE);
+
+	if (cur != -1)
+		return cur;
+	int got = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (got < 0)
+		got = -2;
+	if (!__atomic_compare_exchange_n(fd, &cur, got, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		if (got >= 0)
+			close(got);
+		return cur;
+	}
+	return got;
+}
+
+void vma_fork_child(void)
+{
+	/* they describe the parent */
+	if (maps_fd >= 0)
+		close(maps_fd);
+	if (pagemap_fd >= 0)
+		close(pagemap_fd);
+	maps_fd = pagemap_fd = -1;
+}
+
+static void set_name(struct vma *v, const char *name)
+{
+	static const char *const shmem[] = {"/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"};
+
+	v->shmem = false;
+	for (size_t i = 0; v->file && i < sizeof(shmem) / sizeof(shmem[0]); i++)
+		v->shmem |= !strncmp(name, shmem[i], strlen(shmem[i]));
+}
+
+/* one line: start-end perms offset major:minor inode [name] */
+static bool parse_line(const char *line, struct vma *v)
+{
+	const char *p = line;
+	uint64_t n[2] = {0, 0};
+
+	for (int i = 0; i < 2; i++, p++)
+		for (; *p && *p != '-' && *p != ' '; p++)
+			n[i] = n[i] << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
+	v->start = n[0];
+	v->end = n[1];
+	for (int field = 0; field < 3; field++) { /* perms, offset, device */
+		p = strchr(p, ' ');
+		if (!p)
+			return false;
+		p++;
+	}
+	v->file = *p != '0'; /* the inode */
+	p = strchr(p, '/');
+	set_name(v, p ? p : "");
+	return true;
+}
+
+/* for kernels that cannot be asked for one mapping; reads the list through a buffer on the stack */
+static int find_in_list(uint64_t addr, struct vma *v)
+{
+	char buf[4096 + 1];
+	size_t have = 0;
+	int ret = -ENOENT, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -ENOENT;
+	for (;;) {
+		ssize_t n = read(fd, buf + have, sizeof(buf) - 1 - have);
+		char *line = buf, *nl;
+
+		if (n <= 0)
+			break;
+		have += (size_t)n;
+		buf[have] = 0;
+		while ((nl = strchr(line, '\n'))) {
+			*nl = 0;
+			if (parse_line(line, v) && v->end > addr) {
+				ret = 0;
+				goto out;
+			}
+			line = nl + 1;
+		}
+		have -= (size_t)(line - buf);
+		memmove(buf, line, have);
+	}
+out:
+	close(fd);
+	return ret;
+}
+
+int vma_find(uint64_t addr, struct vma *v)
+{
+	char name[64];
+	struct procmap_query q = {
+		.size = sizeof(q),
+		.query_flags = PROCMAP_QUERY_COVERING_OR_NEXT_VMA,
+		.query_addr = addr,
+		.vma_name_addr = (uintptr_t)name,
+		.vma_name_size = sizeof(name),
+	};
+	int fd = proc_fd(&maps_fd, "/proc/self/maps");
+
+	if (fd < 0 || __atomic_load_n(&no_query, __ATOMIC_RELAXED))
+		return find_in_list(addr, v);
+	if (ioctl(fd, PROCMAP_QUERY, &q)) {
+		if (errno == ENOENT)
+			return -ENOENT;
+		if (errno == ENAMETOOLONG) {
+			/* not one of the short names that matter */
+			q.vma_name_addr = q.vma_name_size = 0;
+			name[0] = 0;
+			if (ioctl(fd, PROCMAP_QUERY, &q))
+				return -ENOENT;
+		} else {
+			__atomic_store_n(&no_query, true, __ATOMIC_RELAXED);
+			return find_in_list(addr, v);
+		}
+	} else if (!q.vma_name_size) {
+		name[0] = 0;
+	}
+	v->start = q.vma_start;
+	v->end = q.vma_end;
+	v->file = q.inode != 0;
+	set_name(v, name);
+	return 0;
+}
+
+/* ---- states of pages ---- */
+
+/* The first run of pages of [start, end) that are not in the CPU's tables: false if there is none. */
+static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
+{
+	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap");
+	uint64_t pte[64];
+
+	if (fd < 0)
+		return false;
+	if (!__atomic_load_n(&no_scan, __ATOMIC_RELAXED)) {
+		struct page_region r;
+		struct pm_scan_arg arg = {
+			.size = sizeof(arg),
+			.start = start,
+			.end = end,
+			.vec = (uintptr_t)&r,
+			.vec_len = 1,
+			.category_inverted = PAGE_IS_PRESENT,
+			.category_mask = PAGE_IS_PRESENT,
+			.return_mask = PAGE_IS_SWAPPED,
+		};
+		int n = ioctl(fd, PAGEMAP_SCAN, &arg);
+
+		if (n >= 0) {
+			*from = r.start;
+			*to = r.end;
+			*swapped = n && r.categories & PAGE_IS_SWAPPED;
+			return n > 0;
+		}
+		__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
+	}
+	for (uint64_t at = start; at < end;) {
+		size_t n = (end - at) >> PAGE_SHIFT;
+
+		n = n < 64 ? n : 64;
+		if (pread(fd, pte, n * 8, (off_t)(at >> PAGE_SHIFT) * 8) != (ssize_t)(n * 8))
+			return false;
+		for (size_t i = 0; i < n; i++) {
+			if (pte[i] >> 63)
+				continue;
+			*from = at + i * PAGE_SIZE;
+			*to = *from + PAGE_SIZE;
+			*swapped = pte[i] >> 62 & 1;
+			return true;
+		}
+		at += n * PAGE_SIZE;
+	}
+	return false;
+}
+
+static bool has_swap(void)
+{
+	struct sysinfo si;
+
+	return !sysinfo(&si) && si.totalswap;
+}
+
+/* a page of a file that is neither in our tables nor in memory must be read from somewhere */
+static bool uncached(uint64_t start, uint64_t end)
+{
+	unsigned char vec[256];
+
+	for (uint64_t at = start; at < end; at += sizeof(vec) * PAGE_SIZE) {
+		size_t n = (end - at) >> PAGE_SHIFT;
+
+		n = n < sizeof(vec) ? n : sizeof(vec);
+		if (mincore((void *)at, n * PAGE_SIZE, vec))
+			return false;
+		for (size_t i = 0; i < n; i++)
+			if (!(vec[i] & 1))
+				return true;
+	}
+	return false;
+}
+
+bool vma_would_sleep(uint64_t start, uint64_t end)
+{
+	uint64_t from, to;
+	bool swapped;
+
+	for (uint64_t at = start; at < end && next_absent(at, end, &from, &to, &swapped); at = to) {
+		struct vma v;
+
+		if (swapped)
+			return true;
+		for (uint64_t p = from; p < to && !vma_find(p, &v) && v.start < to; p = v.end) {
+			uint64_t s = v.start > p ? v.start : p, e = v.end < to ? v.end : to;
+
+			/* an absent page of shmem is new and zero, or in swap: no telling apart */
+			if (v.file && !(v.shmem && !has_swap()) && uncached(s, e))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* ---- populating ---- */
+
+/* before Linux 5.14: touch each page, as a fault does; an atomic add of nothing is a write */
+static int touch(uint64_t start, uint64_t end, bool write)
+{
+	for (uint64_t p = start; p < end; p += PAGE_SIZE) {
+		uint64_t v;
+
+		if (write ? fetch_add64_guarded((uint64_t *)p, 0, &v) != 0
+			  : copy_guarded(&v, (void *)p, 1) != 0)
+			return -EFAULT;
+	}
+	return 0;
+}
+
+static bool can_populate(void)
+{
+	static int known; /* 1 yes, 2 no */
+	int k = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (!k) {
+		/* a length of 0 is checked for nothing but the advice */
+		k = madvise((void *)PAGE_SIZE, 0, MADV_POPULATE_READ) ? 2 : 1;
+		__atomic_store_n(&known, k, __ATOMIC_RELAXED);
+	}
+	return k == 1;
+}
+
+static int populate(uint64_t start, uint64_t end, bool write)
+{
+	unsigned char vec;
+	int err;
+
+	if (!can_populate())
+		return touch(start, end, write);
+	do
+		err = madvise((void *)start, end - start,
+			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)
+			      ? errno
+			      : 0;
+	while (err == EINTR || err == EAGAIN);
+	if (!err)
+		return 0;
+	/* ENOMEM is a hole or a lack of memory; mincore() knows holes. EINVAL: no right, device memory;
+	 * EFAULT, EHWPOISON: SIGBUS */
+	if (err == ENOMEM && end - start == PAGE_SIZE && !mincore((void *)start, PAGE_SIZE, &vec))
+		return -ENOMEM;
+	return -EFAULT;
+}
+
+int mm_populate(uint64_t start, uint64_t end, bool write, uint64_t *failed)
+{
+	int ret = populate(start, end, write);
+	uint64_t good = start, bad = end;
+
+	if (!ret)
+		return 0;
+	/* the first page that fails lies in [good, bad): halve it */
+	while (bad - good > PAGE_SIZE) {
+		uint64_t mid = good + (((bad - good) / 2) & PAGE_MASK);
+
+		if (populate(good, mid, write))
+			bad = mid;
+		else
+			good = mid;
+	}
+	ret = populate(good, bad, write);
+	if (failed)
+		*failed = good;
+	return ret; /* 0: what failed before is there by now; the rest is the caller's next try */
+}

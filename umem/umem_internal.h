@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What umem.c and umem_odp.c share. */
+#ifndef FL_UMEM_INTERNAL_H
+#define FL_UMEM_INTERNAL_H
+
+#include "umem/umem.h"
+
+bool umem_writable(unsigned access);
+void umem_odp_release(struct ib_umem_odp *odp);
+
+#endif
