@@ -100,18 +100,16 @@ static void async_types_are_kept_apart(void **state)
 
 #define ROUNDS 20000
 
+static struct event_source last; /* ends a reader */
+
 static void *reader(void *arg)
 {
 	struct event_queue *q = arg;
 	struct event_source *got;
 	intptr_t n = 0;
 
-	while (!event_fetch(q, &got, NULL)) {
-		/* the last event is the source with a mark */
-		if (got->types)
-			break;
+	while (!event_fetch(q, &got, NULL) && got != &last)
 		n++;
-	}
 	return (void *)n;
 }
 
@@ -119,7 +117,7 @@ static void *reader(void *arg)
 static void purge_against_readers(void **state)
 {
 	struct event_queue q;
-	struct event_source s[8], end;
+	struct event_source s[8];
 	pthread_t t[2];
 	intptr_t fetched = 0, reported = 0;
 	void *r;
@@ -136,13 +134,9 @@ static void purge_against_readers(void **state)
 		reported += event_purge(&q, x);
 		assert_false(x->count);
 	}
-	event_source_init(&end);
-	end.types = 1u << 31;
-	fl_lock(&q.lock);
-	cds_list_add_tail(&end.list, &q.pending);
-	fl_unlock(&q.lock);
-	event_raise(&q, &end);
-	event_raise(&q, &end);
+	event_source_init(&last);
+	event_raise(&q, &last);
+	event_raise(&q, &last);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(pthread_join(t[i], &r), 0);
 		fetched += (intptr_t)r;
