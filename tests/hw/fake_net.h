@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A link that goes nowhere: what the HCA sends is kept for the test to look at, what the test injects
+ * is delivered by net_poll(). It holds the HCA to the door's contract (net/net.h) and aborts with a
+ * message when a train breaks it.
+ */
+#ifndef FL_TESTS_HW_FAKE_NET_H
+#define FL_TESTS_HW_FAKE_NET_H
+
+#include "net/net.h"
+
+#define FAKE_SLOT 5
+
+extern const char *fake_link;	 /* "shm" or "udp", for paths opened from now on */
+extern uint32_t fake_max_train; /* bytes */
+extern unsigned fake_paths;	 /* open now */
+
+/* the oldest train sent and not looked at: false when there is none. payload is good until the next call */
+bool fake_tx_pop(struct roce_pkt *pkt);
+unsigned fake_tx_count(void);
+
+/* what arrives next; payload is copied */
+void fake_rx(const struct roce_pkt *pkt);
+
+/* the link takes so many more trains, then says -EAGAIN; -1: no limit. Says tx_ready() where it is owed. */
+void fake_net_room(int trains);
+/* times net_xmit() said -EAGAIN */
+extern unsigned fake_eagain;
+
+/* who may be given what arrives: with false, net_poll() by threads other than the test's does nothing */
+extern bool fake_rx_any_thread;
+void fake_net_is_test_thread(void);
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* See rig.h: the stage. The peer's side is peer.c. */
+#include <errno.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "rig.h"
+
+#define TEST_SECONDS 60
+
+struct rig_opt opt = {
+	.mtu = IBV_MTU_1024,
+	.timeout = 10, /* 4.2 ms */
+	.retry_cnt = 3,
+	.rnr_retry = 3,
+	.min_rnr_timer = 12, /* 0.64 ms */
+	.max_rd_atomic = 4,
+	.max_dest_rd_atomic = 4,
+	.sq_psn = 100,
+	.rq_psn = 200,
+	.sq_depth = 32,
+	.rq_depth = 32,
+	.cq_depth = 256,
+	.qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+};
+struct rig rig;
+uint8_t pattern[MEM_LEN + 64];
+
+static struct seg seg;
+static struct fl_config cfg;
+
+/* ---- time, and threads ---- */
+
+static uint64_t fake_now = 1000000000;
+static bool real_time, engine_made;
+static unsigned workers, workers_idle;
+static __thread bool is_worker;
+
+int __real_clock_gettime(clockid_t id, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts);
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
+int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
+{
+	uint64_t now = __atomic_load_n(&fake_now, __ATOMIC_RELAXED);
+
+	if (real_time)
+		return __real_clock_gettime(id, ts);
+	*ts = (struct timespec){now / 1000000000, now % 1000000000};
+	return 0;
+}
+
+static void *no_engine(void *arg)
+{
+	for (;;)
+		pause();
+	return NULL;
+}
+
+struct start {
+	void *(*fn)(void *);
+	void *arg;
+};
+
+static void *worker_main(void *arg)
+{
+	struct start s = *(struct start *)arg;
+
+	free(arg);
+	is_worker = true;
+	return s.fn(s.arg);
+}
+
+/* The first thread the HCA makes is its engine; those after it are fault workers. */
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg)
+{
+	struct start *s;
+
+	if (!engine_made) {
+		engine_made = true;
+		return __real_pthread_create(t, a, opt.engine ? fn : no_engine, arg);
+	}
+	s = malloc(sizeof(*s));
+	*s = (struct start){fn, arg};
+	__atomic_fetch_add(&workers, 1, __ATOMIC_SEQ_CST);
+	return __real_pthread_create(t, a, worker_main, s);
+}
+
+/* A worker waits here only when the queue is empty. */
+int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
+{
+	int rc;
+
+	if (is_worker)
+		__atomic_fetch_add(&workers_idle, 1, __ATOMIC_SEQ_CST);
+	rc = __real_pthread_cond_wait(c, m);
+	if (is_worker)
+		__atomic_fetch_sub(&workers_idle, 1, __ATOMIC_SEQ_CST);
+	return rc;
+}
+
+void rig_workers_idle(void)
+{
+	unsigned calm = 0;
+
+	/* one that was just woken still counts as idle, so look for a while */
+	while (calm < 50) {
+		calm = __atomic_load_n(&workers_idle, __ATOMIC_SEQ_CST) == workers ? calm + 1 : 0;
+		usleep(200);
+	}
+}
+
+uint64_t rig_now(void)
+{
+	return fake_now;
+}
+
+void rig_advance(uint64_t ns)
+{
+	__atomic_store_n(&fake_now, fake_now + ns, __ATOMIC_RELAXED);
+	timers_run(fake_now);
+}
+
+/* ---- events ---- */
+
+unsigned ev_comp, ev_cq_err, ev_srq_limit, ev_qp[32];
+
+static void on_comp(void *uobject)
+{
+	__atomic_fetch_add(&ev_comp, 1, __ATOMIC_RELAXED);
+}
+
+static void on_cq(void *uobject, enum ibv_event_type type)
+{
+	CHECK_EQ(type, IBV_EVENT_CQ_ERR);
+	__atomic_fetch_add(&ev_cq_err, 1, __ATOMIC_RELAXED);
+}
+
+static void on_qp(void *uobject, enum ibv_event_type type)
+{
+	__atomic_fetch_add(&ev_qp[type & 31], 1, __ATOMIC_RELAXED);
+}
+
+static void on_srq(void *uobject, enum ibv_event_type type)
+{
+	CHECK_EQ(type, IBV_EVENT_SRQ_LIMIT_REACHED);
+	__atomic_fetch_add(&ev_srq_limit, 1, __ATOMIC_RELAXED);
+}
+
+static const struct hca_event_ops ops = {on_comp, on_cq, on_qp, on_srq};
+
+/* ---- objects ---- */
+
+#define ALL_ACCESS                                                                                 \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+
+struct hca_mr *rig_mr(void *addr, size_t len, uint64_t iova, unsigned access, uint32_t pd, bool odp)
+{
+	struct hca_mr *mr;
+
+	CHECK_EQ(hca_mr_create(rig.dev, pd, fake_umem(addr, len, odp), iova, access, &mr), 0);
+	return mr;
+}
+
+void rig_node(void)
+{
+	fake_net_is_test_thread();
+	real_time = opt.engine;
+	fake_rx_any_thread = opt.engine;
+	hca_set_event_ops(&ops);
+	CHECK_EQ(seg_create(&seg), 0);
+	CHECK_EQ(hca_node_start(&cfg, &seg), 0);
+	rig.stat = &seg.s->device[0];
+	if (!opt.profile)
+		opt.profile = hca_profile_find("mlx5");
+	CHECK_EQ(hca_dev_create(opt.profile, rig.stat, 0, &rig.dev), 0);
+	CHECK_EQ(hca_cq_create(rig.dev, opt.cq_depth, false, NULL, &rig.scq), 0);
+	CHECK_EQ(hca_cq_create(rig.dev, opt.cq_depth, false, NULL, &rig.rcq), 0);
+	rig.mem = aligned_alloc(PAGE_SIZE, MEM_LEN);
+	CHECK(rig.mem);
+	rig_fill(rig.mem, MEM_LEN, 0);
+	rig_fill(pattern, sizeof(pattern), 77);
+	rig.umem = fake_umem(rig.mem, MEM_LEN, opt.odp);
+	CHECK_EQ(hca_mr_create(rig.dev, PD, rig.umem, IOVA, ALL_ACCESS, &rig.mr), 0);
+	rig.key = hca_mr_key(rig.mr);
+	if (opt.use_srq)
+		CHECK_EQ(hca_srq_create(rig.dev, PD, opt.rq_depth, 4, NULL, &rig.srq), 0);
+}
+
+struct hca_qp *rig_qp_new(void)
+{
+	struct hca_qp_init init = {
+		.type = IBV_QPT_RC,
+		.pd = PD,
+		.send_cq = rig.scq,
+		.recv_cq = rig.rcq,
+		.srq = rig.srq,
+		.cap = {.max_send_wr = opt.sq_depth,
+			.max_recv_wr = opt.rq_depth,
+			.max_send_sge = 4,
+			.max_recv_sge = 4,
+			.max_inline_data = 128},
+		.sq_sig_all = !opt.unsignaled,
+	};
+	struct hca_qp *qp;
+	int rc = hca_qp_create(rig.dev, &init, &qp);
+
+	CHECK_EQ(rc, 0);
+	return qp;
+}
+
+int rig_qp_to(struct hca_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = state,
+		.qp_access_flags = opt.qp_access,
+		.port_num = 1,
+		.path_mtu = opt.mtu,
+		.timeout = opt.timeout,
+		.retry_cnt = opt.retry_cnt,
+		.rnr_retry = opt.rnr_retry,
+		.rq_psn = opt.rq_psn,
+		.sq_psn = opt.sq_psn,
+		.max_rd_atomic = opt.max_rd_atomic,
+		.max_dest_rd_atomic = opt.max_dest_rd_atomic,
+		.min_rnr_timer = opt.min_rnr_timer,
+		.dest_qp_num = PEER_QPN,
+	};
+	static const uint8_t gid[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
+	int mask = IBV_QP_STATE;
+
+	if (state == IBV_QPS_INIT)
+		mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT | IBV_QP_PKEY_INDEX;
+	else if (state == IBV_QPS_RTR)
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	else if (state == IBV_QPS_RTS)
+		mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	return hca_qp_modify(qp, &attr, mask, gid);
+}
+
+void rig_modify_state(struct hca_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+	static const uint8_t gid[16];
+
+	CHECK_EQ(hca_qp_modify(qp, &attr, IBV_QP_STATE, gid), 0);
+}
+
+void rig_up(void)
+{
+	rig_node();
+	rig.qp = rig_qp_new();
+	CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_INIT), 0);
+	CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTR), 0);
+	CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTS), 0);
+}
+
+enum ibv_qp_state qp_state(void)
+{
+	struct ibv_qp_attr attr;
+
+	hca_qp_query(rig.qp, &attr);
+	return attr.qp_state;
+}
+
+uint64_t cnt(enum faultline_counter c)
+{
+	return rig.stat->counter[c];
+}
+
+/* ---- patterns ---- */
+
+static uint8_t at(size_t i, uint32_t seed)
+{
+	uint32_t x = (uint32_t)i * 2654435761u + seed * 40503u;
+
+	return x >> 13 ^ x >> 24;
+}
+
+void rig_fill(void *p, size_t len, uint32_t seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		((uint8_t *)p)[i] = at(i, seed);
+}
+
+void rig_is(const void *p, size_t len, uint32_t seed)
+{
+	size_t i;
+
+	for (i = 0; i < len; i++)
+		if (((const uint8_t *)p)[i] != at(i, seed))
+			FAIL("byte %zu of %zu is %#x, not %#x", i, len, ((const uint8_t *)p)[i],
+			     at(i, seed));
+}
+
+/* ---- running ---- */
+
+static bool wanted(int argc, char **argv, const char *name)
+{
+	int i;
+
+	for (i = 1; i < argc; i++)
+		if (!strcmp(argv[i], name))
+			return true;
+	return argc < 2;
+}
+
+static bool run(const struct test *t)
+{
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0)
+		return false;
+	if (!pid) {
+		alarm(TEST_SECONDS);
+		t->fn();
+		fflush(NULL);
+		_Exit(0);
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		return false;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "%s: killed by signal %d%s\n", t->name, WTERMSIG(status),
+			WTERMSIG(status) == SIGALRM ? ", it hangs" : "");
+	return WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+int rig_main(int argc, char **argv, const struct test *tests)
+{
+	unsigned ran = 0, failed = 0;
+	bool ok;
+
+	for (; tests->name; tests++) {
+		if (!wanted(argc, argv, tests->name))
+			continue;
+		ok = run(tests);
+		printf("%s %s\n", ok ? "ok  " : "FAIL", tests->name);
+		ran++;
+		failed += !ok;
+	}
+	printf("%u run, %u failed\n", ran, failed);
+	return failed || !ran ? 1 : 0;
+}
