@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The ring. Data is mapped twice in a row, so that a record is contiguous wherever it begins. head and
- * tail count bytes and never wrap. The producer writes a record, then tail; the consumer reads tail, then
- * the record, then writes head; each keeps a copy of the other's index and looks again only when it
- * must, so that their cache lines move as seldom as can be.
+ * tail count bytes and never wrap; head is shared, tail is the producer's own: a record is there when its
+ * first word is not zero. Before a record is published, the word where the next one will begin is
+ * zeroed; then the record's first word is stored last. So a short message moves one cache line, the one
+ * it is in, and nothing else. Of head the producer keeps a copy and looks again only when it must.
  *
  * Two flags, each with its pair of fences (the store of one side and the load of the other must not both
  * miss), keep system calls away while both sides run:
- *   A  producer: store tail, fence, load asleep       consumer: store asleep, fence, load tail
- *   B  producer: store want_space, fence, load head   consumer: store head, fence, load want_space
+ *   A  producer: store record, fence, load asleep   consumer: store asleep, fence, load record
+ *   B  producer: store wake_at, fence, load head    consumer: store head, fence, load wake_at
+ * B's fence on the consumer's side is paid for each time head crosses a quarter of the ring, not for
+ * each record: wake_at is such a boundary.
  *
- * The page of indexes is mapped apart from the data. Pollers look at a receive ring's tail without a
- * lock; so that page never goes away: when a peer is gone, an anonymous page takes its place.
+ * Pollers look at a receive ring without a lock; so its memory never goes away: when a peer is gone, an
+ * empty anonymous mapping takes its place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +26,9 @@
 #include "util/log.h"
 
 #define RING_MAGIC 0x31676e69726c66ull /* "flring1" */
-#define RING_MASK  (RING_BYTES - 1)
 #define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define RING_ENOUGH (RING_BYTES / 4)
+#define RING_QUARTER (RING_BYTES / 4)
+#define RING_SPAN   (RING_HEADER + 2 * RING_BYTES)
 
 _Static_assert(sizeof(struct ring_shared) <= RING_HEADER, "the indexes fit their page");
 
@@ -84,89 +87,87 @@ int ring_check(int memfd)
 	return 0;
 }
 
-static uint8_t *map_data(int memfd)
+/* Over a span that is reserved, all or nothing as far as the caller can tell: what fails is undone by it. */
+static int map_ring(void *span, int memfd)
 {
-	uint8_t *p;
+	char *p = span;
 	int half;
 
-	p = mmap(NULL, 2 * RING_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (p == MAP_FAILED)
-		return NULL;
 	for (half = 0; half < 2; half++) {
-		if (mmap(p + half * RING_BYTES, RING_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_FIXED | MAP_POPULATE, memfd, RING_HEADER) == MAP_FAILED) {
-			munmap(p, 2 * RING_BYTES);
-			return NULL;
-		}
+		if (mmap(p + RING_HEADER + half * RING_BYTES, RING_BYTES, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_FIXED | MAP_POPULATE, memfd, RING_HEADER) == MAP_FAILED)
+			return -errno;
 	}
-	return p;
+	if (mmap(p, RING_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, 0) == MAP_FAILED)
+		return -errno;
+	return 0;
+}
+
+static void *map_empty(void *at)
+{
+	return mmap(at, RING_SPAN, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
 }
 
 int ring_tx_attach(struct ring_tx *r, int memfd, int data_fd)
 {
-	struct ring_shared *sh;
-	uint8_t *data;
+	char *span = map_empty(NULL);
+	int ret;
 
-	sh = mmap(NULL, RING_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-	if (sh == MAP_FAILED)
+	if (span == MAP_FAILED)
 		return -errno;
-	data = map_data(memfd);
-	if (!data) {
-		munmap(sh, RING_HEADER);
-		return -ENOMEM;
+	ret = map_ring(span, memfd);
+	if (ret) {
+		munmap(span, RING_SPAN);
+		return ret;
 	}
-	*r = (struct ring_tx){.sh = sh, .data = data, .data_fd = data_fd};
+	*r = (struct ring_tx){.sh = (struct ring_shared *)span, .data = (uint8_t *)span + RING_HEADER,
+			      .data_fd = data_fd};
 	return 0;
 }
 
 void ring_tx_detach(struct ring_tx *r)
 {
-	munmap(r->sh, RING_HEADER);
-	munmap(r->data, 2 * RING_BYTES);
+	munmap(r->sh, RING_SPAN);
 	r->sh = NULL;
 	r->data = NULL;
 }
 
 int ring_rx_init(struct ring_rx *r)
 {
-	memset(r, 0, sizeof(*r));
+	char *span = map_empty(NULL);
+
+	if (span == MAP_FAILED)
+		return -errno;
+	r->sh = (struct ring_shared *)span;
+	r->data = (uint8_t *)span + RING_HEADER;
+	atomic_init(&r->head, 0);
 	r->space_fd = -1;
-	r->sh = mmap(NULL, RING_HEADER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	return r->sh == MAP_FAILED ? -errno : 0;
+	return 0;
 }
 
 void ring_rx_destroy(struct ring_rx *r)
 {
-	if (r->data)
-		munmap(r->data, 2 * RING_BYTES);
-	munmap(r->sh, RING_HEADER);
+	munmap(r->sh, RING_SPAN);
 }
 
 int ring_rx_attach(struct ring_rx *r, int memfd, int space_fd)
 {
-	r->data = map_data(memfd);
-	if (!r->data)
-		return -ENOMEM;
-	r->tail = 0;
+	int ret;
+
 	atomic_store(&r->head, 0);
-	r->space_fd = space_fd;
-	r->broken = false;
-	if (mmap(r->sh, RING_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, 0) ==
-	    MAP_FAILED) {
-		munmap(r->data, 2 * RING_BYTES);
-		r->data = NULL;
-		return -ENOMEM;
-	}
-	return 0;
+	ret = map_ring(r->sh, memfd);
+	if (ret)
+		map_empty(r->sh);
+	else
+		r->space_fd = space_fd;
+	return ret;
 }
 
 void ring_rx_detach(struct ring_rx *r)
 {
-	/* Fails only where the kernel has no memory for a mapping: then the old page stays, as good. */
-	mmap(r->sh, RING_HEADER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-	atomic_store(&r->head, atomic_load(&r->sh->tail));
-	munmap(r->data, 2 * RING_BYTES);
-	r->data = NULL;
+	/* Where the kernel has no memory for a mapping the old ring stays: as good, nobody drains it. */
+	map_empty(r->sh);
 	r->space_fd = -1;
 }
 
@@ -191,21 +192,34 @@ static bool refresh_head(struct ring_tx *r)
 
 uint8_t *ring_reserve(struct ring_tx *r, uint32_t len)
 {
-	len = round_up(len);
-	if (r->broken || len > RING_BYTES)
+	/* and where the next record's first word is */
+	uint64_t need = round_up(len) + RING_ALIGN;
+
+	if (r->broken || need > RING_BYTES)
 		return NULL;
-	if (r->tail + len - r->head > RING_BYTES) {
-		if (!refresh_head(r) || r->tail + len - r->head > RING_BYTES)
+	if (r->tail + need - r->head > RING_BYTES) {
+		if (!refresh_head(r) || r->tail + need - r->head > RING_BYTES)
 			return NULL;
 	}
-	return r->data + (r->tail & RING_MASK);
+	return r->data + r->tail % RING_BYTES;
 }
 
-void ring_publish(struct ring_tx *r, uint32_t len)
+static _Atomic uint64_t *first_word(const struct ring_tx *r, uint64_t pos)
 {
-	r->tail += round_up(len);
-	/* release: the record is before it; pairs with the acquire in ring_pending() and ring_peek() */
-	atomic_store_explicit(&r->sh->tail, r->tail, memory_order_release);
+	return (_Atomic uint64_t *)(r->data + pos % RING_BYTES);
+}
+
+void ring_publish(struct ring_tx *r, uint32_t len, const uint8_t line[RING_ALIGN])
+{
+	uint64_t next = r->tail + round_up(len), first;
+
+	atomic_store_explicit(first_word(r, next), 0, memory_order_relaxed);
+	memcpy(r->data + r->tail % RING_BYTES + sizeof(first), line + sizeof(first),
+	       RING_ALIGN - sizeof(first));
+	memcpy(&first, line, sizeof(first));
+	/* release: all of the record and the zero behind it; pairs with the acquire in ring_pending() */
+	atomic_store_explicit(first_word(r, r->tail), first, memory_order_release);
+	r->tail = next;
 	atomic_thread_fence(memory_order_seq_cst); /* pair A */
 	if (atomic_load_explicit(&r->sh->asleep, memory_order_relaxed) &&
 	    atomic_exchange(&r->sh->asleep, 0))
@@ -214,65 +228,35 @@ void ring_publish(struct ring_tx *r, uint32_t len)
 
 bool ring_want_space(struct ring_tx *r, uint32_t len)
 {
-	atomic_store_explicit(&r->sh->want_space, 1, memory_order_relaxed);
+	/* the ring is full or nearly so: a quarter from its oldest record on, and then the next boundary */
+	uint64_t at = (r->head / RING_QUARTER + 2) * RING_QUARTER;
+
+	atomic_store_explicit(&r->sh->wake_at, at, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* pair B */
 	return ring_reserve(r, len) != NULL;
 }
 
-bool ring_has_space(const struct ring_tx *r)
+bool ring_has_space(struct ring_tx *r)
 {
-	uint64_t used = atomic_load_explicit(&r->sh->tail, memory_order_relaxed) -
-			atomic_load_explicit(&r->sh->head, memory_order_relaxed);
-
-	/* more than all: it makes no sense, and the next use will find out */
-	return used <= RING_BYTES - RING_ENOUGH || used > RING_BYTES;
+	/* broken: it takes (and loses) everything */
+	return !refresh_head(r) || r->tail - r->head <= RING_BYTES - RING_QUARTER;
 }
 
 /* ---- consumer ---- */
 
-uint32_t ring_peek(struct ring_rx *r, const uint8_t **p)
-{
-	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
-	uint64_t avail;
-
-	if (r->broken)
-		return 0;
-	if (r->tail == head) {
-		/* acquire: pairs with the release in ring_publish() */
-		r->tail = atomic_load_explicit(&r->sh->tail, memory_order_acquire);
-		avail = r->tail - head;
-		if (avail > RING_BYTES || avail % RING_ALIGN) {
-			fl_warn("shm ring: the peer's tail %#lx makes no sense for head %#lx; abandoning the ring",
-				r->tail, head);
-			r->broken = true;
-			return 0;
-		}
-	}
-	*p = r->data + (head & RING_MASK);
-	return r->tail - head;
-}
-
 void ring_consume(struct ring_rx *r, uint32_t len)
 {
-	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed) + round_up(len);
+	uint64_t old = atomic_load_explicit(&r->head, memory_order_relaxed);
+	uint64_t head = old + round_up(len), at;
 
 	atomic_store_explicit(&r->head, head, memory_order_relaxed);
 	/* release: our reads of the record are before it; pairs with the acquire in refresh_head() */
 	atomic_store_explicit(&r->sh->head, head, memory_order_release);
-	/* a hint, without the fence: a producer that has waited for some time need not wait for the end */
-	if (atomic_load_explicit(&r->sh->want_space, memory_order_relaxed))
-		ring_consumed(r);
-}
-
-void ring_consumed(struct ring_rx *r)
-{
-	uint64_t tail, head = atomic_load_explicit(&r->head, memory_order_relaxed);
-
-	atomic_thread_fence(memory_order_seq_cst); /* pair B */
-	if (!atomic_load_explicit(&r->sh->want_space, memory_order_relaxed))
+	if (head / RING_QUARTER == old / RING_QUARTER)
 		return;
-	tail = atomic_load_explicit(&r->sh->tail, memory_order_relaxed);
-	if (tail - head <= RING_BYTES - RING_ENOUGH && atomic_exchange(&r->sh->want_space, 0))
+	atomic_thread_fence(memory_order_seq_cst); /* pair B */
+	at = atomic_load_explicit(&r->sh->wake_at, memory_order_relaxed);
+	if (at && head >= at && atomic_exchange(&r->sh->wake_at, 0))
 		wake(r->space_fd);
 }
 
@@ -280,5 +264,5 @@ void ring_set_asleep(struct ring_rx *r, bool asleep)
 {
 	atomic_store_explicit(&r->sh->asleep, asleep, memory_order_relaxed);
 	if (asleep)
-		atomic_thread_fence(memory_order_seq_cst); /* pair A: the caller looks at tail next */
+		atomic_thread_fence(memory_order_seq_cst); /* pair A: the caller looks for a record next */
 }

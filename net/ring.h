@@ -21,10 +21,9 @@
 struct ring_shared {
 	uint64_t magic;
 	uint64_t bytes;
-	_Alignas(64) _Atomic uint64_t tail;	  /* producer: bytes ever put in */
-	_Alignas(64) _Atomic uint64_t head;	  /* consumer: bytes ever taken out */
-	_Alignas(64) _Atomic uint32_t want_space; /* producer sets, consumer clears */
-	_Alignas(64) _Atomic uint32_t asleep;	  /* consumer sets, producer clears */
+	_Alignas(64) _Atomic uint64_t head;    /* consumer: bytes ever taken out */
+	_Alignas(64) _Atomic uint64_t wake_at; /* producer: tell it when head is there; consumer clears */
+	_Alignas(64) _Atomic uint32_t asleep;  /* consumer sets, producer clears */
 };
 
 struct ring_tx {
@@ -37,12 +36,10 @@ struct ring_tx {
 };
 
 struct ring_rx {
-	struct ring_shared *sh; /* always readable: see ring_rx_detach() */
+	struct ring_shared *sh; /* with the data behind it, always readable: see ring_rx_detach() */
 	uint8_t *data;
 	_Atomic uint64_t head;
-	uint64_t tail;
 	int space_fd; /* eventfd: wakes the producer */
-	bool broken;
 };
 
 /* A new ring's memfd, sized, sealed and initialised. The consumer counts as asleep until it says otherwise. */
@@ -53,7 +50,7 @@ int ring_check(int memfd);
 int ring_tx_attach(struct ring_tx *r, int memfd, int data_fd);
 void ring_tx_detach(struct ring_tx *r);
 
-/* gives r the page that stands in for a ring when there is none; once, before anything else */
+/* gives r the empty memory that stands in for a ring when there is none; once, before anything else */
 int ring_rx_init(struct ring_rx *r);
 void ring_rx_destroy(struct ring_rx *r);
 int ring_rx_attach(struct ring_rx *r, int memfd, int space_fd);
@@ -61,25 +58,37 @@ void ring_rx_detach(struct ring_rx *r);
 
 /* Room for a record of len bytes (rounded up to RING_ALIGN), contiguous; NULL: there is none now. */
 uint8_t *ring_reserve(struct ring_tx *r, uint32_t len);
-/* makes what was reserved visible, and wakes the consumer if it sleeps */
-void ring_publish(struct ring_tx *r, uint32_t len);
+/*
+ * Makes visible what was reserved, and wakes the consumer if it sleeps. line: the record's first
+ * RING_ALIGN bytes, of which the first eight are not all zero; what follows them is in place already.
+ */
+void ring_publish(struct ring_tx *r, uint32_t len, const uint8_t line[RING_ALIGN]);
 /* After a failed reserve: asks to be told. true: there is room by now, try again. */
 bool ring_want_space(struct ring_tx *r, uint32_t len);
-/* enough is free to be worth telling a waiter; any thread, no lock */
-bool ring_has_space(const struct ring_tx *r);
+/* enough is free to be worth telling a waiter */
+bool ring_has_space(struct ring_tx *r);
 
-/* any thread, no lock */
+/*
+ * Is there a record? Without serialisation a hint: what looks like one may be the middle of one
+ * that another thread has taken.
+ */
 static inline bool ring_pending(const struct ring_rx *r)
 {
-	return atomic_load_explicit(&r->sh->tail, memory_order_acquire) !=
-	       atomic_load_explicit(&r->head, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+
+	/* acquire: pairs with the release in ring_publish() */
+	return atomic_load_explicit((_Atomic uint64_t *)(r->data + head % RING_BYTES),
+				    memory_order_acquire);
 }
 
-/* bytes that can be read at *p (contiguous), 0: none. A ring that makes no sense becomes broken. */
-uint32_t ring_peek(struct ring_rx *r, const uint8_t **p);
+/* The next record, NULL: none. RING_BYTES can be read from it, whatever it says of itself. */
+static inline const uint8_t *ring_peek(const struct ring_rx *r)
+{
+	if (!ring_pending(r))
+		return NULL;
+	return r->data + atomic_load_explicit(&r->head, memory_order_relaxed) % RING_BYTES;
+}
 void ring_consume(struct ring_rx *r, uint32_t len);
-/* at the end of a batch: wakes a producer that waits for space */
-void ring_consumed(struct ring_rx *r);
 
 void ring_set_asleep(struct ring_rx *r, bool asleep);
 

@@ -112,6 +112,8 @@ static int tx_attach(struct net *net, struct shm_tx *tx, int sock, struct shm_rx
 
 err_ring:
 	ring_tx_detach(&ring);
+	if (rx)
+		ring_rx_detach(&rx->ring);
 err:
 	close_fd(&fds[0]);
 	close_fd(&fds[1]);
@@ -172,7 +174,11 @@ void shm_reconnect(struct net *net)
 
 	for (slot = 1; slot <= FAULTLINE_MAX_SLOT; slot++) {
 		tx = atomic_load(&net->tx[slot]);
-		if (tx && atomic_exchange(&tx->want_connect, false) && !tx->connected && tx->refs)
+		if (!tx || !atomic_exchange(&tx->want_connect, false) || !tx->refs)
+			continue;
+		if (tx->connected && tx->ring.broken)
+			tx_disconnect(tx);
+		if (!tx->connected)
 			tx_connect(net, tx);
 	}
 }
@@ -216,11 +222,12 @@ int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill
 		}
 		rec = ring_reserve(&tx->ring, size);
 	}
-	memcpy(rec, line, REC_LINE);
+	/* A short payload goes into the line, which is then written at once: a consumer that spins on it
+	 * would take it away in between. */
 	if (pkt->payload_len)
-		ret = fill(arg, rec + off, 0, pkt->payload_len);
+		ret = fill(arg, off < REC_LINE ? line + off : rec + off, 0, pkt->payload_len);
 	if (!ret)
-		ring_publish(&tx->ring, size);
+		ring_publish(&tx->ring, size, line);
 out:
 	fl_unlock(&tx->lock);
 	return ret;
@@ -242,9 +249,8 @@ int shm_send_raw(struct shm_tx *tx, const uint8_t src_gid[16], const uint8_t *pa
 	} else {
 		rec = ring_reserve(&tx->ring, size);
 		if (rec) {
-			memcpy(rec, line, REC_LINE);
-			memcpy(rec + off, packet, len);
-			ring_publish(&tx->ring, size);
+			memcpy(off < REC_LINE ? line + off : rec + off, packet, len);
+			ring_publish(&tx->ring, size, line);
 		} else {
 			ret = -EAGAIN;
 		}
@@ -259,18 +265,21 @@ int shm_drain(struct net *net, struct shm_rx *rx, int budget)
 {
 	struct roce_pkt pkt;
 	const uint8_t *rec;
-	uint32_t avail, size;
+	uint32_t size;
 	int n, ret;
 
 	for (n = 0; n < budget; n++) {
-		avail = ring_peek(&rx->ring, &rec);
-		if (!avail)
+		rec = ring_peek(&rx->ring);
+		if (!rec)
 			break;
-		ret = train_decode(rec, avail, &pkt, &size);
+		ret = train_decode(rec, RING_BYTES, &pkt, &size);
 		if (!size) {
 			fl_warn("shm ring from slot %u: a record of impossible size; abandoning the ring",
 				rx->slot);
-			rx->ring.broken = true;
+			ring_rx_detach(&rx->ring);
+			rx->attached = false;
+			/* the hang-up brings net_service() here, and tells the peer */
+			shutdown(rx->sock, SHUT_RDWR);
 			break;
 		}
 		if (ret)
@@ -278,14 +287,6 @@ int shm_drain(struct net *net, struct shm_rx *rx, int budget)
 		else
 			net->ops->rx(net->ctx, &pkt);
 		ring_consume(&rx->ring, size);
-	}
-	if (rx->ring.broken) {
-		ring_rx_detach(&rx->ring);
-		rx->attached = false;
-		/* the hang-up brings net_service() here, and tells the peer */
-		shutdown(rx->sock, SHUT_RDWR);
-	} else if (n) {
-		ring_consumed(&rx->ring);
 	}
 	return n;
 }
