@@ -69,6 +69,8 @@ static uint64_t rnr_timer_ns(uint8_t code)
 static void rnr_nak(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	cnt_inc(qp->dev->stat, FL_CNT_rcvd_rnr_err);
+	if (qp->req.rnr_wait)
+		return; /* the network's copy of the one we obey */
 	if (!qp->req.rnr_left) {
 		cnt_inc(qp->dev->stat, FL_CNT_retry_rnr_exceeded_err);
 		qp_error(qp, IBV_WC_RNR_RETRY_EXC_ERR, pkt->syndrome);
@@ -154,7 +156,7 @@ static int scatter(struct hca_qp *qp, struct send_wqe *w, uint64_t off, const vo
 			rc = pf_fault(qp, ROLE_COMP, &miss) ?: -EAGAIN;
 	} while (rc == -EAGAIN);
 	if (!rc) {
-		qp->force_tries[ROLE_COMP] = 0;
+		pf_done(qp, ROLE_COMP);
 	} else if (rc != -EINPROGRESS) {
 		cnt_inc(qp->dev->stat, FL_CNT_local_access_err);
 		qp_error(qp, IBV_WC_LOC_PROT_ERR, 0);
@@ -230,14 +232,21 @@ static void catch_up(struct hca_qp *qp)
 		w->sent = ((qp->req.una - w->first_psn) & ROCE_PSN_MASK) * qp->mtu;
 }
 
-static int comp_process(struct hca_qp *qp, const struct roce_pkt *pkt)
+static int comp_process(struct hca_qp *qp, const struct roce_pkt *in)
 {
-	uint32_t flags = roce_opcode[pkt->opcode].flags;
+	uint32_t flags = roce_opcode[in->opcode].flags;
+	struct roce_pkt trimmed;
+	const struct roce_pkt *pkt = in;
+	int32_t had = -psn_cmp(in->psn, qp->req.una);
 	int rc = 0;
 
 	if (psn_cmp(pkt->psn, qp->req.psn_high) >= 0)
 		return 0; /* of what was never sent */
-	if (psn_cmp(pkt->psn, qp->req.una) < 0) {
+	if (had > 0 && (uint32_t)had < in->npkts && in->mtu == qp->mtu) {
+		trimmed = *in;
+		pkt_trim(&trimmed, had);
+		pkt = &trimmed;
+	} else if (had > 0) {
 		/* old news, but the peer lives: one that pauses for a fault answers retries so */
 		if (flags & ROCE_F_AETH && (pkt->syndrome & AETH_KIND_MASK) == AETH_ACK)
 			qp->req.retry_left = qp->attr.retry_cnt;
@@ -284,13 +293,9 @@ void comp_resume(struct hca_qp *qp)
 {
 	struct kept_pkt *k;
 
-	while (comp_listens(qp) && !qp->faulting[ROLE_COMP] && !cds_list_empty(&qp->answers.list)) {
-		k = cds_list_first_entry(&qp->answers.list, struct kept_pkt, node);
-		cds_list_del(&k->node);
-		qp->answers.bytes -= k->pkt.payload_len;
+	while (comp_listens(qp) && !qp->faulting[ROLE_COMP] && (k = pkt_queue_take(&qp->answers))) {
 		if (comp_process(qp, &k->pkt) == -EINPROGRESS) {
-			qp->answers.bytes += k->pkt.payload_len;
-			cds_list_add(&k->node, &qp->answers.list);
+			pkt_queue_put_back(&qp->answers, k);
 			return;
 		}
 		free(k);

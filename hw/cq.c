@@ -16,15 +16,6 @@ void hca_set_event_ops(const struct hca_event_ops *ops)
 	hca_event_ops = *ops;
 }
 
-static uint32_t ring_size(uint32_t depth)
-{
-	uint32_t n = 1;
-
-	while (n < depth)
-		n <<= 1;
-	return n;
-}
-
 int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uobject,
 		  struct hca_cq **cq)
 {
@@ -32,7 +23,7 @@ int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uo
 
 	if (!c)
 		return -ENOMEM;
-	c->ring = calloc(ring_size(depth), sizeof(*c->ring));
+	c->ring = calloc(pow2_at_least(depth), sizeof(*c->ring));
 	if (!c->ring) {
 		free(c);
 		return -ENOMEM;
@@ -40,7 +31,7 @@ int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uo
 	fl_mutex_init(&c->lock, LOCK_CQ);
 	c->dev = dev;
 	c->depth = depth;
-	c->mask = ring_size(depth) - 1;
+	c->mask = pow2_at_least(depth) - 1;
 	c->timestamps = timestamps;
 	c->uobject = uobject;
 	*cq = c;
@@ -183,7 +174,7 @@ void hca_cq_clean(struct hca_cq *cq, uint32_t qpn)
 
 int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 {
-	struct hca_cqe *ring = calloc(ring_size(depth), sizeof(*ring)), *old;
+	struct hca_cqe *ring = calloc(pow2_at_least(depth), sizeof(*ring)), *old;
 	int rc = 0;
 
 	if (!ring)
@@ -193,11 +184,11 @@ int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 		old = ring;
 		rc = -EINVAL;
 	} else {
-		cq_move(cq, ring, ring_size(depth) - 1, 0);
+		cq_move(cq, ring, pow2_at_least(depth) - 1, 0);
 		old = cq->ring;
 		cq->ring = ring;
 		cq->depth = depth;
-		cq->mask = ring_size(depth) - 1;
+		cq->mask = pow2_at_least(depth) - 1;
 	}
 	fl_unlock(&cq->lock);
 	free(old);

@@ -65,6 +65,16 @@ static inline bool hca_dev_alive(const struct hca_dev *dev)
 	return dev->node == hca_node;
 }
 
+/* queues have a power of two of places, so that counters that wrap keep their order in them */
+static inline uint32_t pow2_at_least(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
 /* ---- cq.c ---- */
 
 struct hca_cq {
@@ -143,7 +153,7 @@ struct recv_wqe {
 struct hca_rq {
 	struct fl_mutex lock;
 	char *wqes;
-	uint32_t stride, depth, max_sge;
+	uint32_t stride, depth, mask, max_sge;
 	uint32_t head, tail; /* tail: next to post */
 };
 
@@ -230,7 +240,7 @@ struct hca_qp {
 
 	/* send queue: counters that wrap; tail <= send <= head */
 	char *sq;
-	uint32_t sq_stride, sq_depth;
+	uint32_t sq_stride, sq_depth, sq_mask;
 	uint32_t sq_head; /* next to post */
 	uint32_t sq_send; /* next to send, or to go on sending */
 	uint32_t sq_tail; /* oldest not retired */
@@ -287,7 +297,11 @@ struct hca_qp {
 	struct pkt_queue answers; /* responses, while the completer is */
 	uint32_t num_saved_max; /* room for atomics' results */
 	bool faulting[ROLE_NUM];
-	bool fault_failed[ROLE_NUM]; /* the worker could not; the role's next access says so */
+	/* what a worker could not resolve: the access that asks for it again is denied */
+	struct {
+		uint32_t key;
+		uint64_t addr;
+	} failed[ROLE_NUM];
 	uint32_t force_tries[ROLE_NUM];
 
 	uint64_t deadline; /* when the timer is to look; 0: never */
@@ -298,7 +312,7 @@ struct hca_qp {
 
 static inline struct send_wqe *sq_wqe(const struct hca_qp *qp, uint32_t i)
 {
-	return (struct send_wqe *)(qp->sq + (size_t)(i % qp->sq_depth) * qp->sq_stride);
+	return (struct send_wqe *)(qp->sq + (size_t)(i & qp->sq_mask) * qp->sq_stride);
 }
 
 static inline bool wqe_is_read(const struct send_wqe *w)
@@ -328,6 +342,9 @@ void qp_event(struct hca_qp *qp, enum ibv_event_type event);
 void pkt_queue_init(struct pkt_queue *q);
 void pkt_queue_clear(struct pkt_queue *q);
 bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front);
+struct kept_pkt *pkt_queue_take(struct pkt_queue *q);
+void pkt_queue_put_back(struct pkt_queue *q, struct kept_pkt *k);
+void pkt_trim(struct roce_pkt *pkt, uint32_t n);
 
 /* ---- req.c, comp.c, resp.c: all with the QP locked ---- */
 
@@ -356,6 +373,12 @@ void resp_reset(struct hca_qp *qp);
  * resumed by a worker; -EACCES: it cannot be resolved. QP locked.
  */
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss);
+/* the access that had to fault has succeeded */
+static inline void pf_done(struct hca_qp *qp, enum qp_role role)
+{
+	qp->force_tries[role] = 0;
+	qp->failed[role].key = 0;
+}
 
 /* ---- engine.c, timer.c ---- */
 

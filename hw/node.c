@@ -17,6 +17,8 @@ static bool train_ok(const struct roce_pkt *pkt)
 {
 	uint64_t full = (uint64_t)pkt->npkts * pkt->mtu;
 
+	if (!(roce_opcode[pkt->opcode].flags & roce_opcode[pkt->opcode_last].flags & ROCE_F_VALID))
+		return false;
 	if (pkt->npkts == 1)
 		return pkt->opcode == pkt->opcode_last;
 	return pkt->npkts && pkt->npkts <= (1u << 16) && pkt->mtu >= 256 && pkt->mtu <= 4096 &&

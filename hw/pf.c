@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include "hw/hw.h"
 
-#define PF_WORKERS    2
+#define PF_WORKERS_MAX 64 /* a fault may sleep for as long as it likes: it must not keep others */
 #define PF_INLINE_MAX (1u << 20)
 #define PF_FORCE_TRIES 64
 
@@ -29,7 +29,7 @@ static struct {
 	struct fl_mutex lock; /* LOCK_PF_QUEUE */
 	pthread_cond_t cond;
 	struct cds_list_head list;
-	unsigned workers;
+	unsigned workers, busy, queued;
 } pfq = {.lock = FL_MUTEX_INIT(LOCK_PF_QUEUE),
 	 .cond = PTHREAD_COND_INITIALIZER,
 	 .list = CDS_LIST_HEAD_INIT(pfq.list)};
@@ -57,7 +57,8 @@ static void resume(struct pf *pf, int rc)
 	fl_lock(&qp->lock);
 	if (qp->qpn && qp->generation == pf->generation) {
 		qp->faulting[pf->role] = false;
-		qp->fault_failed[pf->role] = rc < 0;
+		qp->failed[pf->role].key = rc < 0 ? pf->miss.key : 0;
+		qp->failed[pf->role].addr = pf->miss.addr;
 		if (pf->role == ROLE_REQ)
 			req_run(qp);
 		else if (pf->role == ROLE_RESP)
@@ -80,13 +81,18 @@ static void *worker(void *arg)
 			pthread_cond_wait(&pfq.cond, &pfq.lock.m);
 		pf = cds_list_first_entry(&pfq.list, struct pf, node);
 		cds_list_del(&pf->node);
+		pfq.queued--;
+		pfq.busy++;
 		fl_unlock(&pfq.lock);
 
 		rc = pf_resolve(pf->mr, &pf->miss, 0);
-		cnt_inc(pf->mr->dev->stat, FL_CNT_page_faults_major);
 		mr_put(pf->mr);
 		resume(pf, rc);
 		free(pf);
+
+		fl_lock(&pfq.lock);
+		pfq.busy--;
+		fl_unlock(&pfq.lock);
 	}
 	return NULL;
 }
@@ -101,7 +107,7 @@ static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, con
 		return -ENOMEM;
 	*pf = (struct pf){.qp = qp, .generation = qp->generation, .role = role, .mr = mr, .miss = *miss};
 	fl_lock(&pfq.lock);
-	while (pfq.workers < PF_WORKERS && !rc) {
+	if (pfq.busy + pfq.queued >= pfq.workers && pfq.workers < PF_WORKERS_MAX) {
 		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
 		if (!rc)
 			pfq.workers++;
@@ -113,6 +119,7 @@ static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, con
 	}
 	qp->faulting[role] = true;
 	cds_list_add_tail(&pf->node, &pfq.list);
+	pfq.queued++;
 	pthread_cond_signal(&pfq.cond);
 	fl_unlock(&pfq.lock);
 	return 0;
@@ -131,9 +138,11 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 	struct hca_mr *mr = mr_get(miss->key);
 	int rc;
 
-	/* an access that fails again and again though its pages are said to be there */
-	if (!mr || qp->fault_failed[role] || (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES)) {
-		qp->fault_failed[role] = false;
+	/* what a worker has tried, or an access that fails again and again though its pages are said to be
+	 * there */
+	if (!mr || (qp->failed[role].key == miss->key && qp->failed[role].addr == miss->addr) ||
+	    (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES)) {
+		pf_done(qp, role);
 		return denied(qp, mr);
 	}
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
@@ -155,5 +164,5 @@ void pf_fork_child(void)
 	fl_mutex_init(&pfq.lock, LOCK_PF_QUEUE);
 	pthread_cond_init(&pfq.cond, NULL);
 	CDS_INIT_LIST_HEAD(&pfq.list);
-	pfq.workers = 0;
+	pfq.workers = pfq.busy = pfq.queued = 0;
 }

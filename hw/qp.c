@@ -23,12 +23,46 @@ void pkt_queue_clear(struct pkt_queue *q)
 	pkt_queue_init(q);
 }
 
+static uint64_t kept_bytes(const struct roce_pkt *pkt)
+{
+	return sizeof(struct kept_pkt) + pkt->payload_len;
+}
+
+/* The oldest leaves the queue; the caller frees it, or puts it back. NULL: none. */
+struct kept_pkt *pkt_queue_take(struct pkt_queue *q)
+{
+	struct kept_pkt *k;
+
+	if (cds_list_empty(&q->list))
+		return NULL;
+	k = cds_list_first_entry(&q->list, struct kept_pkt, node);
+	cds_list_del(&k->node);
+	q->bytes -= kept_bytes(&k->pkt);
+	return k;
+}
+
+void pkt_queue_put_back(struct pkt_queue *q, struct kept_pkt *k)
+{
+	q->bytes += kept_bytes(&k->pkt);
+	cds_list_add(&k->node, &q->list);
+}
+
+/* A train of which the first n packets were had before: what is new of it. */
+void pkt_trim(struct roce_pkt *pkt, uint32_t n)
+{
+	pkt->opcode = roce_pkt_opcode(pkt, n);
+	pkt->psn = psn_add(pkt->psn, n);
+	pkt->npkts -= n;
+	pkt->payload += (size_t)n * pkt->mtu;
+	pkt->payload_len -= n * pkt->mtu;
+}
+
 /* Keeps a copy. front: it is the packet being worked on, and is to be taken up first. */
 bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front)
 {
 	struct kept_pkt *k;
 
-	if (!front && q->bytes + pkt->payload_len > RESP_BACKLOG_BYTES)
+	if (!front && q->bytes + kept_bytes(pkt) > RESP_BACKLOG_BYTES)
 		return false;
 	k = malloc(sizeof(*k) + pkt->payload_len);
 	if (!k)
@@ -38,7 +72,7 @@ bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front)
 		memcpy(k->payload, pkt->payload, pkt->payload_len);
 	k->pkt.payload = k->payload;
 	k->pkt.grh = NULL;
-	q->bytes += pkt->payload_len;
+	q->bytes += kept_bytes(pkt);
 	if (front)
 		cds_list_add(&k->node, &q->list);
 	else
@@ -119,9 +153,10 @@ static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
 
 	if (room < init->cap.max_inline_data)
 		room = init->cap.max_inline_data;
-	qp->sq_depth = init->cap.max_send_wr ? init->cap.max_send_wr : 1;
+	qp->sq_depth = init->cap.max_send_wr;
 	qp->sq_stride = (sizeof(struct send_wqe) + room + 7) & ~7u;
-	qp->sq = calloc(qp->sq_depth, qp->sq_stride);
+	qp->sq_mask = pow2_at_least(qp->sq_depth) - 1;
+	qp->sq = calloc((size_t)qp->sq_mask + 1, qp->sq_stride);
 	qp->num_saved_max = qp->dev->profile->attr.max_qp_rd_atom;
 	qp->resp.atomics = calloc(qp->num_saved_max, sizeof(*qp->resp.atomics));
 	qp->resp.wqe = calloc(1, sizeof(struct recv_wqe) +
@@ -223,7 +258,7 @@ void qp_reset(struct hca_qp *qp)
 	/* faults still under way find the generation changed */
 	qp->generation++;
 	memset(qp->faulting, 0, sizeof(qp->faulting));
-	memset(qp->fault_failed, 0, sizeof(qp->fault_failed));
+	memset(qp->failed, 0, sizeof(qp->failed));
 	memset(qp->force_tries, 0, sizeof(qp->force_tries));
 	fl_lock(&qp->rq.lock);
 	qp->rq.head = qp->rq.tail;
@@ -260,7 +295,7 @@ void qp_flush(struct hca_qp *qp)
 	pkt_queue_clear(&qp->answers);
 	qp->generation++;
 	memset(qp->faulting, 0, sizeof(qp->faulting));
-	memset(qp->fault_failed, 0, sizeof(qp->fault_failed));
+	memset(qp->failed, 0, sizeof(qp->failed));
 	qp->resp.read.active = false;
 	qp->resp.atomic_owed = false;
 	qp->resp.ack_pending = false;
@@ -322,7 +357,8 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 {
 	enum ibv_qp_state old = qp->state;
 
-	qp->state = state;
+	if (state != IBV_QPS_ERR) /* qp_error() wants to know what it was */
+		qp->state = state;
 	switch (state) {
 	case IBV_QPS_RESET:
 		qp_reset(qp);
@@ -391,6 +427,10 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	merge_attr(&qp->attr, attr, mask);
 	if (mask & IBV_QP_STATE)
 		enter_state(qp, attr->qp_state);
+	if (old && path) { /* who waited for room waited for it on the old path */
+		resp_resume(qp);
+		req_run(qp);
+	}
 	fl_unlock(&qp->lock);
 	if (reset) {
 		hca_cq_clean(qp->send_cq, qp->qpn);

@@ -68,7 +68,7 @@ void req_retire(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_er
 		qp->sq_send++;
 	qp->sq_tail++;
 	if (tell)
-		hca_cq_push(qp->send_cq, &wc, w->solicited);
+		hca_cq_push(qp->send_cq, &wc, false);
 }
 
 /* ---- sending ---- */
@@ -209,7 +209,7 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 		return pf_fault(qp, ROLE_REQ, &arg.miss);
 	if (rc)
 		return rc;
-	qp->force_tries[ROLE_REQ] = 0;
+	pf_done(qp, ROLE_REQ);
 	w->sent += pkt.payload_len;
 	sent(qp, &pkt, pkt.npkts);
 	if (end)
@@ -473,7 +473,8 @@ static void copy_inline(struct send_wqe *w, const struct ibv_send_wr *wr)
 	int i;
 
 	for (i = 0; i < wr->num_sge; i++) {
-		memcpy(to, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+		if (wr->sg_list[i].length)
+			memcpy(to, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
 		to += wr->sg_list[i].length;
 	}
 }
@@ -512,7 +513,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 	}
 	if (w->inline_data)
 		copy_inline(w, wr);
-	else
+	else if (wr->num_sge)
 		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof(w->sge[0]));
 	qp->sq_head++;
 	return 0;

@@ -219,7 +219,7 @@ static void read_run(struct hca_qp *qp)
 				fatal(qp, &pkt, AETH_NAK_REM_ACC_ERR, pkt.psn, IBV_WC_REM_ACCESS_ERR);
 			return;
 		}
-		qp->force_tries[ROLE_RESP] = 0;
+		pf_done(qp, ROLE_RESP);
 		cnt_add(qp->dev->stat, FL_CNT_sent_pkts, pkt.npkts);
 		cnt_add(qp->dev->stat, FL_CNT_sent_bytes, pkt.payload_len);
 		qp->resp.read.off += pkt.payload_len;
@@ -230,7 +230,8 @@ static void read_run(struct hca_qp *qp)
 
 static void read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
 {
-	qp->resp.ack_pending = false; /* the response acknowledges what is before it */
+	if (!dup)
+		qp->resp.ack_pending = false; /* the response acknowledges what is before it */
 	qp->resp.read.active = true;
 	qp->resp.read.dup = dup;
 	qp->resp.read.va = pkt->va;
@@ -259,7 +260,6 @@ static enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
 
 static void send_atomic_ack(struct hca_qp *qp, uint32_t psn, uint64_t orig)
 {
-	qp->resp.ack_pending = false;
 	if (send_aeth(qp, IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, psn, orig))
 		return;
 	qp->resp.atomic_owed = true;
@@ -297,10 +297,11 @@ static enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pk
 		return invalid(qp, pkt);
 	if (rc)
 		return denied(qp, pkt);
-	qp->force_tries[ROLE_RESP] = 0;
+	pf_done(qp, ROLE_RESP);
 	save_atomic(qp, pkt->psn, orig);
 	qp->resp.psn = psn_add(pkt->psn, 1);
 	qp->resp.msn = psn_add(qp->resp.msn, 1);
+	qp->resp.ack_pending = false; /* its answer acknowledges what is before it */
 	send_atomic_ack(qp, pkt->psn, orig);
 	return RESP_DONE;
 }
@@ -394,7 +395,7 @@ static int place(struct hca_qp *qp, const struct roce_pkt *pkt)
 			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
 	} while (rc == -EAGAIN);
 	if (!rc)
-		qp->force_tries[ROLE_RESP] = 0;
+		pf_done(qp, ROLE_RESP);
 	return rc;
 }
 
@@ -415,7 +416,8 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	bool start = first & ROCE_F_START, end = last & ROCE_F_END;
 	int rc;
 
-	if (kind != (last & (ROCE_F_SEND | ROCE_F_WRITE)))
+	/* invalidation by the peer is for memory extensions, which are not claimed */
+	if (kind != (last & (ROCE_F_SEND | ROCE_F_WRITE)) || (last & ROCE_F_IETH))
 		return invalid(qp, pkt);
 	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
 		return invalid(qp, pkt);
@@ -478,16 +480,6 @@ static void duplicate(struct hca_qp *qp, const struct roce_pkt *pkt)
 	}
 }
 
-/* A train of which the first n packets were had before: what is new of it. */
-static void trim(struct roce_pkt *pkt, uint32_t n)
-{
-	pkt->opcode = roce_pkt_opcode(pkt, n);
-	pkt->psn = psn_add(pkt->psn, n);
-	pkt->npkts -= n;
-	pkt->payload += (size_t)n * pkt->mtu;
-	pkt->payload_len -= n * pkt->mtu;
-}
-
 /*
  * Unreliable connection (9.8.2.2): a message that lost a packet is dropped, silently, up to the first
  * packet of another.
@@ -524,7 +516,7 @@ static enum resp_result resp_process(struct hca_qp *qp, const struct roce_pkt *i
 		}
 		if (pkt.mtu != qp->mtu)
 			return RESP_DONE;
-		trim(&pkt, -ahead);
+		pkt_trim(&pkt, -ahead);
 		flags = roce_opcode[pkt.opcode].flags;
 	}
 	qp->resp.nak_sent = false;
@@ -624,13 +616,9 @@ void resp_resume(struct hca_qp *qp)
 		return;
 	read_run(qp);
 	while (!qp->resp.read.active && !qp->resp.atomic_owed && !qp->faulting[ROLE_RESP] &&
-	       resp_listens(qp) && !cds_list_empty(&qp->backlog.list)) {
-		k = cds_list_first_entry(&qp->backlog.list, struct kept_pkt, node);
-		cds_list_del(&k->node);
-		qp->backlog.bytes -= k->pkt.payload_len;
+	       resp_listens(qp) && (k = pkt_queue_take(&qp->backlog))) {
 		if (resp_process(qp, &k->pkt) == RESP_AGAIN) {
-			qp->backlog.bytes += k->pkt.payload_len;
-			cds_list_add(&k->node, &qp->backlog.list);
+			pkt_queue_put_back(&qp->backlog, k);
 			return;
 		}
 		free(k);

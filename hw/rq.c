@@ -13,7 +13,8 @@ int rq_init(struct hca_rq *rq, uint32_t depth, uint32_t max_sge)
 	rq->max_sge = max_sge;
 	rq->stride = sizeof(struct recv_wqe) + max_sge * sizeof(struct ibv_sge);
 	if (depth) {
-		rq->wqes = calloc(depth, rq->stride);
+		rq->mask = pow2_at_least(depth) - 1;
+		rq->wqes = calloc((size_t)rq->mask + 1, rq->stride);
 		if (!rq->wqes)
 			return -ENOMEM;
 	}
@@ -28,7 +29,7 @@ void rq_destroy(struct hca_rq *rq)
 
 static struct recv_wqe *rq_wqe(struct hca_rq *rq, uint32_t i)
 {
-	return (struct recv_wqe *)(rq->wqes + (size_t)(i % rq->depth) * rq->stride);
+	return (struct recv_wqe *)(rq->wqes + (size_t)(i & rq->mask) * rq->stride);
 }
 
 int rq_take(struct hca_rq *rq, struct recv_wqe *wqe, uint32_t *left)
