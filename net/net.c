@@ -132,7 +132,7 @@ static void handover_flush(struct net *net)
 			tx->handover_ref = true;
 		}
 		if (!tx || shm_send_raw(tx, h->src_gid, h->packet, h->len))
-			net_count(net, FL_CNT_rx_unknown_qp, 1);
+			net_count(net, tx && tx->connected ? FL_CNT_send_err : FL_CNT_rx_unknown_qp, 1);
 		free(h);
 	}
 	fl_unlock(&net->slot_lock);

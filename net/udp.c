@@ -439,7 +439,7 @@ static void hand_over(struct net *net, uint32_t slot, const struct sockaddr_stor
 	return;
 out:
 	if (ret)
-		net_count(net, FL_CNT_rx_unknown_qp, 1);
+		net_count(net, FL_CNT_send_err, 1);
 }
 
 static void receive(struct net *net, struct udp_sock *sock, unsigned i)

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two network namespaces joined by veth: IPv4 and IPv6 trains arrive whole and in order, over UDP, with both
- * engines sleeping. Needs root and iproute2; skipped without.
+ * engines sleeping; their packets, as captured on the link, have a right ICRC; the device's
+ * description has its addresses in order. Needs root and iproute2; skipped without.
  */
 #include <arpa/inet.h>
+#include <endian.h>
 #include <fcntl.h>
+#include <linux/if_packet.h>
+#include <net/ethernet.h>
 #include <sched.h>
 #include <stdarg.h>
 #include "node.h"
@@ -127,10 +131,76 @@ static void run(pid_t other)
 	node_close(&me);
 }
 
+static int open_capture(void)
+{
+	struct sockaddr_ll sll = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),
+				  .sll_ifindex = if_nametoindex("fla")};
+	int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	CHECK(fd >= 0 && !bind(fd, (struct sockaddr *)&sll, sizeof(sll)));
+	return fd;
+}
+
+/* With the IP headers as they were, so this does not depend on what the receiver assumes of them. */
+static void check_capture(int fd)
+{
+	static uint8_t p[65536];
+	unsigned checked = 0;
+	uint32_t icrc;
+	ssize_t n;
+
+	while ((n = recv(fd, p, sizeof(p), 0)) > 0) {
+		size_t ip_len = p[0] >> 4 == 4 ? (p[0] & 15) * 4 : 40, len;
+
+		if ((p[0] >> 4 == 4 ? p[9] : p[6]) != IPPROTO_UDP)
+			continue;
+		len = (p[ip_len + 4] << 8 | p[ip_len + 5]) - ROCE_ICRC_BYTES;
+		CHECK(ip_len + len + ROCE_ICRC_BYTES <= (size_t)n);
+		if (p[0] >> 4 == 4)
+			CHECK(p[6] == 0x40); /* DF, no fragment */
+		memcpy(&icrc, p + ip_len + len, sizeof(icrc));
+		CHECK(le32toh(icrc) == roce_icrc(p, ip_len, p + ip_len, len));
+		checked++;
+	}
+	CHECK(checked > 20);
+	close(fd);
+}
+
+static void check_netdev(void)
+{
+	struct netdev_info info;
+	uint8_t want[16];
+	unsigned i;
+
+	/* the link-local address comes by itself, a moment after the link is up */
+	for (i = 0; i < 300; i++) {
+		CHECK(!netdev_query("fla", &info));
+		if (info.up && info.num_gids == 4)
+			break;
+		usleep(10000);
+	}
+	CHECK(!strcmp(info.name, "fla") && info.mtu == 1500 && info.ifindex == (int)if_nametoindex("fla"));
+	CHECK(info.mac[0] | info.mac[1] | info.mac[2] | info.mac[3]);
+	CHECK(info.up && info.num_gids == 4);
+	gid4(want, 10, 77, 0, 1);
+	CHECK(!memcmp(info.gid[0], want, 16));
+	gid4(want, 10, 78, 0, 1);
+	CHECK(!memcmp(info.gid[1], want, 16));
+	inet_pton(AF_INET6, "fd00:77::1", want);
+	CHECK(!memcmp(info.gid[2], want, 16));
+	CHECK(info.gid[3][0] == 0xfe && info.gid[3][1] == 0x80);
+	CHECK(!netdev_query("", &info) && !strcmp(info.name, "fla"));
+	CHECK(netdev_query("nosuchdev", &info) == -ENODEV);
+	CHECK(netdev_query("a-name-that-is-too-long-for-a-device", &info) == -ENODEV);
+	CHECK(!ip("link set fla down"));
+	CHECK(!netdev_query("", &info) && !strcmp(info.name, "lo") && info.num_gids >= 1);
+	CHECK(!netdev_query("fla", &info) && !info.up);
+}
+
 int main(void)
 {
 	pid_t other;
-	int pfd[2];
+	int pfd[2], capture;
 	char c;
 
 	if (geteuid() || unshare(CLONE_NEWNET) || ip("-V >/dev/null 2>&1"))
@@ -163,9 +233,15 @@ int main(void)
 		}
 		CHECK(waitpid(setup, &status, 0) == setup && !status);
 	}
+	capture = open_capture();
 	run(other);
+	check_capture(capture);
 	v6 = true;
+	capture = open_capture();
 	run(other);
+	check_capture(capture);
+	CHECK(!ip("addr add 10.78.0.1/24 dev fla"));
+	check_netdev();
 	kill(other, SIGKILL);
 	waitpid(other, NULL, 0);
 	return 0;

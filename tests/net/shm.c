@@ -2,14 +2,16 @@
 /*
  * Paths between processes of a host: loop, two processes with traffic both ways and sleeping engines, back
  * pressure, a peer that is killed and comes back, another user's process, a `stat` client, a stranger
- * at the door, a fork.
+ * at the door, a peer that means no good.
  */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/un.h>
+#include <sys/eventfd.h>
 #include "node.h"
+#include "net/impl.h"
 
 static struct node me;
 
@@ -316,6 +318,70 @@ static void stat_client(void)
 	node_close(&me);
 }
 
+/* Connects to us as a peer would, with the descriptors it is given. */
+static int connect_as_peer(int memfd, int data_fd, int space_fd)
+{
+	struct slot_connect msg = {.type = SLOT_MSG_CONNECT, .version = SLOT_CONNECT_VERSION, .slot = 3};
+	int fds[3] = {memfd, data_fd, space_fd}, fd = dial(net_slot(me.net));
+
+	CHECK(!slot_send(fd, &msg, sizeof(msg), fds, 3));
+	net_service(me.net);
+	return fd;
+}
+
+static bool shown_out(int fd)
+{
+	char byte;
+	bool out = recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+
+	close(fd);
+	return out;
+}
+
+/* A peer of our own user that means no good: it loses its connection, and nothing else happens. */
+static void hostile_peer(void)
+{
+	int data = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), space = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	int fd, memfd, p[2], plain = memfd_create("x", MFD_CLOEXEC);
+	struct roce_pkt pkt = {.opcode = IBV_OPCODE_RC_SEND_ONLY, .npkts = 1};
+	uint8_t line[REC_LINE];
+	struct ring_tx tx;
+	uint32_t off, len, i;
+
+	node_open(&me, "auto");
+	CHECK(!pipe(p) && !ftruncate(plain, RING_HEADER + RING_BYTES));
+	memfd = ring_create();
+	CHECK(shown_out(connect_as_peer(plain, data, space))); /* could be shrunk under us */
+	CHECK(shown_out(connect_as_peer(memfd, data, p[1])));  /* a write to it could block */
+	CHECK(shown_out(connect_as_peer(data, data, space)));
+
+	/* a good packet, one whose headers are wrong, a good one, and a record that cannot be */
+	fd = connect_as_peer(memfd, data, space);
+	CHECK(!ring_tx_attach(&tx, memfd, data));
+	len = train_encode(&pkt, line, &off);
+	for (i = 0; i < 4; i++) {
+		CHECK(ring_reserve(&tx, len));
+		line[16] = i == 1 ? 0xff : IBV_OPCODE_RC_SEND_ONLY;
+		line[0] = i == 3 ? 7 : len;
+		ring_publish(&tx, len, line);
+	}
+	while (node_turn(&me))
+		;
+	CHECK(me.pkts == 2 && me.stat.counter[FL_CNT_rx_malformed] == 1);
+	node_turn(&me);
+	CHECK(shown_out(fd));
+	ring_publish(&tx, 64, line); /* what it writes now goes nowhere */
+	CHECK(!node_turn(&me));
+	ring_tx_detach(&tx);
+	close(memfd);
+	close(plain);
+	close(data);
+	close(space);
+	close(p[0]);
+	close(p[1]);
+	node_close(&me);
+}
+
 /* Another user's process: not over shm; nor does it get anything from our socket. */
 static void other_user(void)
 {
@@ -364,6 +430,7 @@ int main(void)
 	killed_peer();
 	late_peer();
 	stat_client();
+	hostile_peer();
 	other_user();
 	CHECK(count_dir("/proc/self/fd") == fds);
 	CHECK(count_dir("/dev/shm") == shm);
