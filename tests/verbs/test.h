@@ -15,7 +15,7 @@
 
 static struct ibv_context *ctx;
 
-static int open_first(void **state)
+static inline int open_first(void **state)
 {
 	struct ibv_device **list;
 	int n;
@@ -33,7 +33,7 @@ static int open_first(void **state)
 	return ctx ? 0 : -1;
 }
 
-static int close_it(void **state)
+static inline int close_it(void **state)
 {
 	return ibv_close_device(ctx);
 }
