@@ -46,8 +46,12 @@ static struct fl_mutex guard_lock = FL_MUTEX_INIT(LOCK_LEAF);
 static bool installed;
 static const struct faultline_preload_ops *preload;
 
-/* The application's handler that runs now in this thread, for the case that it calls us. */
-static MM_THREAD void *chained_ctx;
+/*
+ * The application's handler that runs now in this thread, for the case that it calls us. It may also
+ * have jumped out, and the next signal's context lie at the same place of the signal stack: but then
+ * our frame does as well, while a call comes from deeper.
+ */
+static MM_THREAD void *chained_ctx, *chained_frame;
 static MM_THREAD int chained_at;
 
 /* Does this thread take SIGSEGV and SIGBUS? A blocked one that comes from a fault kills the process. */
@@ -261,9 +265,10 @@ static void guard_handler(int sig, siginfo_t *info, void *ctx)
 
 	struct chain *c = chain_of(sig);
 	int outer_at = chained_at, at = __atomic_load_n(&c->n, __ATOMIC_ACQUIRE) - 1;
-	void *outer_ctx = chained_ctx;
+	void *outer_ctx = chained_ctx, *outer_frame = chained_frame;
+	void *frame = __builtin_frame_address(0);
 
-	if (chained_ctx == ctx && chained_at > 0)
+	if (chained_ctx == ctx && chained_frame != frame && chained_at > 0)
 		at = chained_at - 1; /* a handler over ours calls what it found */
 	act = c->act[at];
 	if (act.sa_flags & (int)SA_RESETHAND) {
@@ -271,10 +276,12 @@ static void guard_handler(int sig, siginfo_t *info, void *ctx)
 		c->act[at].sa_flags = 0;
 	}
 	chained_ctx = ctx;
+	chained_frame = frame;
 	chained_at = at;
 	errno = saved;
 	deliver(sig, info, ctx, &act);
 	chained_ctx = outer_ctx;
+	chained_frame = outer_frame;
 	chained_at = outer_at;
 }
 
