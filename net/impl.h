@@ -171,6 +171,7 @@ void shm_close_all(struct net *net);
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
+uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu);
 bool udp_writable(const struct udp_sock *sock);
 int udp_poll(struct net *net, int budget);
 /* says in the epoll whether anything that happens to the sockets matters */

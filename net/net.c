@@ -422,6 +422,11 @@ uint32_t net_path_max_train(const struct net_path *path)
 	return TRAIN_MAX;
 }
 
+uint32_t net_path_window(const struct net_path *path, uint32_t mtu)
+{
+	return path->link == LINK_UDP ? udp_window(path->sock, mtu) : UINT32_MAX;
+}
+
 int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
 {
 	if (path->link == LINK_UDP)

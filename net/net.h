@@ -62,7 +62,7 @@ uint32_t net_slot(const struct net *net);
 
 /*
  * The way to (dgid, dest_qpn) for a QP of ours. Chosen by where dgid is: an address of this network
- * namespace and a slot that answers us: loop or shm; else udp. Connecting may take a moment, so this is
+ * namespace and a slot that is no other user's: loop or shm; else udp. Connecting may take a moment, so this is
  * called without locks below LOCK_QP held. -ENETUNREACH: no route; -EADDRINUSE: UDP 4791 is another
  * user's (logged, with the remedy). A peer that is not there (yet) is no error: what is sent is lost.
  */
@@ -77,6 +77,11 @@ void net_path_close(struct net_path *path);
 const char *net_path_link(const struct net_path *path); /* "loop", "shm", "udp" */
 /* largest payload of a train on it, at least the largest MTU */
 uint32_t net_path_max_train(const struct net_path *path);
+/*
+ * Packets of that MTU that may be out unacknowledged without being lost for want of room at the peer, as
+ * far as can be told: over udp the receive buffer decides, which an ordinary user cannot make large.
+ */
+uint32_t net_path_window(const struct net_path *path, uint32_t mtu);
 
 /*
  * Sends a train. pkt->payload is not used: fill copies bytes [off, off + len) of the payload to dst and

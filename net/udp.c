@@ -32,6 +32,7 @@
 #define SEND_TRIES	1000
 #define SKIP_IDLE	8
 #define SKIP_NO_PATH	256
+#define WINDOW_MIN	16
 #define BUSY_POLLS	64 /* empty polls in a row that make a socket idle */
 #define IPV4_HDR	20
 #define IPV6_HDR	40
@@ -271,6 +272,25 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 		return ret;
 	atomic_fetch_add(&path->net->udp_paths, 1);
 	return 0;
+}
+
+/*
+ * The peer's buffer is taken to be as large as ours. A packet counts in it with its whole allocation: headers,
+ * headroom and the kernel's own struct, rounded up to a power of two, and the descriptor. Half of
+ * it, since a QP is seldom alone.
+ */
+uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu)
+{
+	uint32_t cost = 512, n;
+	socklen_t len = sizeof(int);
+	int size;
+
+	while (cost < mtu + 512)
+		cost *= 2;
+	if (getsockopt(sock->fd, SOL_SOCKET, SO_RCVBUF, &size, &len))
+		size = 0;
+	n = size / 2 / (cost + 256);
+	return n < WINDOW_MIN ? WINDOW_MIN : n;
 }
 
 bool udp_writable(const struct udp_sock *sock)

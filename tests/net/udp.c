@@ -107,6 +107,7 @@ static void wire_format(void)
 	attr.dest_qpn = 0x11; /* slot 0: not one of ours */
 	CHECK(!net_path_open(me.net, &attr, &path));
 	CHECK(!strcmp(net_path_link(path), "udp"));
+	CHECK(net_path_window(path, 1024) >= 16 && net_path_window(path, 1024) > net_path_window(path, 4096));
 	CHECK(!send_write(path, 0x11, &psn, 10 * 1024 + 13, 1024));
 	CHECK(psn == 18);
 	for (n = 0; n < 11; n++) {
