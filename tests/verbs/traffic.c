@@ -1,112 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The parts of the ABI that only traffic can show, between two QPs of one process: the wr_* builders
- * (several requests of all kinds in a batch, lists of SGEs and of inline buffers), the extended way to
- * poll, time stamps, and both ways of polling on one CQ. Then a fork: the child's copies are dead, the
- * parent's go on, and the child can begin anew.
+ * The parts of the ABI that only traffic can show: the wr_* builders (several requests of all kinds in
+ * a batch, lists of SGEs and of inline buffers), the extended way to poll, time stamps, and both ways
+ * of polling on one CQ.
  */
-#include "tests/verbs/test.h"
-
-#include <stdbool.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-#define LEN 65536
-
-static struct ibv_pd *pd;
-static struct ibv_cq_ex *cqx;
-static struct ibv_cq *rcq;
-static struct ibv_qp *qa, *qb;
-static struct ibv_mr *ma, *mb;
-static uint8_t *a, *b;
+#include "tests/verbs/rig.h"
 
 static uint8_t pattern(size_t i)
 {
 	return (uint8_t)(i * 131 + (i >> 8) * 17 + 5);
-}
-
-static int connect_qp(struct ibv_qp *qp, uint32_t dest)
-{
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = dest,
-		.max_dest_rd_atomic = 4, .min_rnr_timer = 12,
-		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.hop_limit = 64}},
-	};
-	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1,
-				   .qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-						      IBV_ACCESS_REMOTE_ATOMIC};
-	int err;
-
-	err = ibv_query_gid(ctx, 1, 0, &attr.ah_attr.grh.dgid);
-	if (!err)
-		err = ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
-						       IBV_QP_ACCESS_FLAGS);
-	if (!err)
-		err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-						       IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-						       IBV_QP_MIN_RNR_TIMER);
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7,
-				    .rnr_retry = 7, .max_rd_atomic = 4};
-	if (!err)
-		err = ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-						       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-						       IBV_QP_MAX_QP_RD_ATOMIC);
-	return err;
-}
-
-static void *map(void)
-{
-	return mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
-
-static int up(void **state)
-{
-	struct ibv_cq_init_attr_ex cq_attr = {
-		.cqe = 64, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-				       IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK};
-	struct ibv_qp_init_attr_ex init = {
-		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 4, .max_recv_sge = 2,
-			.max_inline_data = 128},
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-				  IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-				  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-				  IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
-	};
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		     IBV_ACCESS_REMOTE_ATOMIC;
-
-	if (open_first(state))
-		return -1;
-	pd = ibv_alloc_pd(ctx);
-	cqx = ibv_create_cq_ex(ctx, &cq_attr);
-	rcq = ibv_create_cq(ctx, 64, NULL, NULL, 0);
-	a = map();
-	b = map();
-	if (!pd || !cqx || !rcq)
-		return -1;
-	ma = ibv_reg_mr(pd, a, LEN, access);
-	mb = ibv_reg_mr(pd, b, LEN, access);
-	init.pd = pd;
-	init.send_cq = ibv_cq_ex_to_cq(cqx);
-	init.recv_cq = rcq;
-	qa = ibv_create_qp_ex(ctx, &init);
-	qb = ibv_create_qp_ex(ctx, &init);
-	if (!ma || !mb || !qa || !qb)
-		return -1;
-	return connect_qp(qa, qb->qp_num) || connect_qp(qb, qa->qp_num) ? -1 : 0;
-}
-
-static int down(void **state)
-{
-	return ibv_destroy_qp(qa) || ibv_destroy_qp(qb) || ibv_dereg_mr(ma) || ibv_dereg_mr(mb) ||
-			       ibv_destroy_cq(ibv_cq_ex_to_cq(cqx)) || ibv_destroy_cq(rcq) ||
-			       ibv_dealloc_pd(pd) || ibv_close_device(ctx)
-		       ? -1
-		       : 0;
 }
 
 /* Begins the extended poll as soon as there is something, or fails after five seconds. */
@@ -119,17 +21,6 @@ static void start_poll_wait(void)
 	while ((err = ibv_start_poll(cqx, &attr)) == ENOENT && time(NULL) < end)
 		;
 	assert_int_equal(err, 0);
-}
-
-static void poll_one(struct ibv_cq *cq, struct ibv_wc *wc)
-{
-	time_t end = time(NULL) + 5;
-	int n;
-
-	while (!(n = ibv_poll_cq(cq, 1, wc)) && time(NULL) < end)
-		;
-	assert_int_equal(n, 1);
-	assert_int_equal(wc->status, IBV_WC_SUCCESS);
 }
 
 static void expect_send(uint64_t wr_id, enum ibv_wc_opcode opcode)
@@ -294,77 +185,12 @@ static void an_aborted_batch_sends_nothing(void **state)
 	assert_int_equal(b[0], 0x5a);
 }
 
-static int write_one(struct ibv_mr *mr)
-{
-	struct ibv_sge sge = {(uintptr_t)mr->addr, 8, mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-				 .send_flags = IBV_SEND_SIGNALED}, *bad;
-
-	wr.wr.rdma.remote_addr = (uintptr_t)b;
-	wr.wr.rdma.rkey = mb->rkey;
-	return ibv_post_send(qa, &wr, &bad);
-}
-
-/* In the child: 0, or the number of what went wrong. */
-static int child(void)
-{
-	struct ibv_context *parents = ctx;
-	struct ibv_async_event event;
-	struct ibv_device_attr attr;
-	struct ibv_wc wc = {.status = IBV_WC_GENERAL_ERR};
-
-	if (write_one(ma) != EIO)
-		return 1;
-	if (ibv_poll_cq(rcq, 1, &wc) != 0)
-		return 2;
-	if (ibv_query_device(parents, &attr) != EIO || ibv_alloc_pd(parents) || errno != EIO)
-		return 3;
-	if (ibv_reg_mr(pd, a, LEN, 0) || errno != EIO)
-		return 4;
-	if (ibv_get_async_event(parents, &event) != -1 || errno != EIO)
-		return 5;
-	if (ibv_destroy_qp(qa) != EIO || ibv_dereg_mr(ma) != EIO || ibv_close_device(parents) != EIO)
-		return 6;
-	/* the same pattern anew, with the child's own copy of everything */
-	if (up(NULL))
-		return 7;
-	a[0] = 0x77;
-	if (write_one(ma))
-		return 8;
-	for (int i = 0; i < 100000000 && !ibv_poll_cq(ibv_cq_ex_to_cq(cqx), 1, &wc); i++)
-		;
-	if (wc.status != IBV_WC_SUCCESS || wc.wr_id != 9 || b[0] != 0x77)
-		return 9;
-	return down(NULL) ? 10 : 0;
-}
-
-static void fork_leaves_the_parent_alone(void **state)
-{
-	struct ibv_wc wc;
-	int status;
-	pid_t pid;
-
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(child());
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
-	a[0] = 0x33;
-	assert_int_equal(write_one(ma), 0);
-	poll_one(ibv_cq_ex_to_cq(cqx), &wc);
-	assert_int_equal(wc.wr_id, 9);
-	assert_int_equal(b[0], 0x33);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_batch_of_all_kinds),
 		cmocka_unit_test(stamps_lie_between_before_and_after),
 		cmocka_unit_test(an_aborted_batch_sends_nothing),
-		cmocka_unit_test(fork_leaves_the_parent_alone),
 	};
 
 	return cmocka_run_group_tests(tests, up, down);
