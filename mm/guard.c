@@ -133,48 +133,51 @@ static bool fixup(const siginfo_t *info, ucontext_t *uc)
 				 __ATOMIC_RELAXED);                                                \
 		d += sizeof(type);                                                                 \
 		s += sizeof(type);                                                                 \
-		len -= sizeof(type);                                                               \
-		left = len;                                                                        \
+		*left -= sizeof(type);                                                             \
 	} while (0)
 
-static size_t copy_words(void *dst, const void *src, size_t len)
+/* *left: to the step, also when it does not return */
+static __attribute__((noinline)) void copy_steps(char *d, const char *s, volatile size_t *left)
 {
-	char *d = dst;
-	const char *s = src;
-	volatile size_t left = len;
-	sigjmp_buf here;
-
-	if (sigsetjmp(here, 0))
-		return left;
-	recover = &here;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	while (len && (uintptr_t)d & 7)
-		STEP(uint8_t);
-	if (((uintptr_t)s & 7) == 0) {
-		while (len > 8)
-			STEP(uint64_t);
-		__atomic_thread_fence(__ATOMIC_RELEASE); /* the last bytes last */
-		if (len == 8)
-			STEP(uint64_t);
-	} else {
-		while (len >= 8) {
-			uint64_t v; /* src is private then, or the alignments would agree */
-
-			memcpy(&v, s, 8);
-			if (len == 8)
-				__atomic_thread_fence(__ATOMIC_RELEASE);
-			__atomic_store_n((uint64_t *)d, v, __ATOMIC_RELAXED);
-			d += 8, s += 8, len -= 8, left = len;
-		}
-	}
-	while (len) {
-		if (len == 1)
+	while (*left && (uintptr_t)d & 7) {
+		if (*left == 1)
 			__atomic_thread_fence(__ATOMIC_RELEASE);
 		STEP(uint8_t);
 	}
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	recover = NULL;
-	return 0;
+	while (*left >= 8) {
+		uint64_t v;
+
+		if (*left == 8)
+			__atomic_thread_fence(__ATOMIC_RELEASE); /* the last bytes last */
+		if (!((uintptr_t)s & 7))
+			v = __atomic_load_n((const uint64_t *)s, __ATOMIC_RELAXED);
+		else
+			memcpy(&v, s, 8); /* src is private, or the alignments would agree */
+		__atomic_store_n((uint64_t *)d, v, __ATOMIC_RELAXED);
+		d += 8;
+		s += 8;
+		*left -= 8;
+	}
+	while (*left) {
+		if (*left == 1)
+			__atomic_thread_fence(__ATOMIC_RELEASE);
+		STEP(uint8_t);
+	}
+}
+
+static size_t copy_words(void *dst, const void *src, size_t len)
+{
+	volatile size_t left = len;
+	sigjmp_buf here;
+
+	if (!sigsetjmp(here, 0)) {
+		recover = &here;
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		copy_steps(dst, src, &left);
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		recover = NULL;
+	}
+	return left;
 }
 
 static int guard_cmpxchg64(uint64_t *p, uint64_t compare, uint64_t swap, uint64_t *orig)
@@ -389,7 +392,7 @@ static size_t copy_shifted(char *dst, const char *src, size_t len)
 	char *out = buf;
 
 	while (len) {
-		size_t n = to_read, get, put;
+		size_t n = to_read, get, put, bad;
 		char *in;
 
 		if (n > ROUND_BYTES)
@@ -404,12 +407,13 @@ static size_t copy_shifted(char *dst, const char *src, size_t len)
 		put = have;
 		if (have < len && get == n)
 			put -= (uintptr_t)(dst + have) & 7;
-		put -= copy_words(dst, out, put);
+		bad = copy_words(dst, out, put);
+		put -= bad;
 		len -= put;
 		dst += put;
 		out += put;
 		have -= put;
-		if (get < n || have >= 8)
+		if (get < n || bad)
 			break;
 	}
 	return len;
