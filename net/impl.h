@@ -77,29 +77,33 @@ struct net {
 	bool force_udp;
 	uint32_t slot;
 	int listen_fd, epfd;
+	int spare_fd; /* to turn a connection away when there is no other descriptor left */
 
-	struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
-	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
-	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
-	_Atomic unsigned num_rx;
+	/* what every poll looks at, and what seldom changes */
+	_Alignas(64) _Atomic unsigned num_rx;
+	_Atomic unsigned num_udp;
+	_Atomic unsigned udp_paths;
+	_Atomic unsigned num_waiters;
+	_Atomic unsigned num_handover;
 	_Atomic bool want_connect; /* some tx has it set */
 	_Atomic bool sleeping;
-	_Atomic unsigned next_rx; /* where polling begins, for fairness; a hint */
+	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
+	_Alignas(64) _Atomic unsigned next_rx;
+	_Atomic unsigned udp_skip, udp_idle;
+
+	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
+	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
+	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
+	struct udp_sock *_Atomic udp[UDP_MAX];
 
 	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
 	struct cds_list_head waiters;
-	_Atomic unsigned num_waiters;
 
-	struct udp_sock *_Atomic udp[UDP_MAX];
-	_Atomic unsigned num_udp;
-	_Atomic unsigned udp_paths;
-	_Atomic unsigned udp_skip, udp_idle; /* hints for how often to look */
-	struct fl_mutex udp_rx_lock; /* LOCK_NET_RX: rx */
+	struct fl_mutex udp_rx_lock; /* LOCK_NET_RX: udp_rx */
 	struct udp_rx *udp_rx;
 
 	struct fl_mutex handover_lock; /* LOCK_LEAF */
 	struct handover *handover_head, **handover_tail;
-	_Atomic unsigned num_handover;
 };
 
 struct net_path {

@@ -12,6 +12,7 @@
  * sockets are armed in the epoll only for the time of the sleep.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -257,12 +258,13 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	struct net *net;
 	int ret;
 
-	net = calloc(1, sizeof(*net));
+	net = aligned_alloc(_Alignof(struct net), sizeof(*net));
 	loop = calloc(1, sizeof(*loop));
 	if (!net || !loop) {
 		ret = -ENOMEM;
 		goto err_free;
 	}
+	memset(net, 0, sizeof(*net));
 	net->seg = seg;
 	net->stat = stat;
 	net->ops = ops;
@@ -294,6 +296,11 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	ret = net_epoll_add(net, net->listen_fd, EPOLLIN, EP_LISTEN, 0);
 	if (ret)
 		goto err_listen;
+	net->spare_fd = fcntl(net->epfd, F_DUPFD_CLOEXEC, 0);
+	if (net->spare_fd < 0) {
+		ret = -errno;
+		goto err_listen;
+	}
 	atomic_store(&net->rx[0], loop);
 	atomic_store(&net->num_rx, 1);
 	__atomic_store_n(&seg->s->slot, net->slot, __ATOMIC_RELEASE);
@@ -323,6 +330,7 @@ static void net_free(struct net *net)
 	shm_close_all(net);
 	udp_close_all(net);
 	close(net->listen_fd);
+	close(net->spare_fd);
 	close(net->epfd);
 	free(net);
 }

@@ -409,6 +409,22 @@ static void rx_hello(struct net *net, struct shm_rx *rx, uint32_t index)
 		rx_free(rx);
 }
 
+/*
+ * No descriptor is left. A connection that stays in the queue would keep the engine awake for nothing, so
+ * it is taken and closed; the peer tries again later.
+ */
+static void turn_away(struct net *net)
+{
+	int sock;
+
+	fl_warn_once("out of file descriptors: a peer's connection was refused; raise the limit (ulimit -n)");
+	close(net->spare_fd);
+	sock = slot_accept(net->listen_fd);
+	if (sock >= 0)
+		close(sock);
+	net->spare_fd = fcntl(net->epfd, F_DUPFD_CLOEXEC, 0);
+}
+
 void shm_accept(struct net *net)
 {
 	struct shm_rx *rx;
@@ -427,6 +443,8 @@ void shm_accept(struct net *net)
 		else
 			rx_hello(net, rx, index);
 	}
+	if (sock == -EMFILE || sock == -ENFILE)
+		turn_away(net);
 }
 
 void shm_rx_event(struct net *net, uint32_t index)

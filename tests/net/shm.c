@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <sys/eventfd.h>
 #include "node.h"
@@ -382,6 +383,33 @@ static void hostile_peer(void)
 	node_close(&me);
 }
 
+/* Without a descriptor to spare a connection is refused, not left to keep us awake. */
+static void out_of_descriptors(void)
+{
+	struct pollfd pfd = {.events = POLLIN};
+	struct rlimit old, low;
+	int fd;
+
+	node_open(&me, "auto");
+	fd = dial(net_slot(me.net));
+	CHECK(!getrlimit(RLIMIT_NOFILE, &old));
+	low = old;
+	low.rlim_cur = fd + 1;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &low));
+	net_service(me.net);
+	pfd.fd = net_fd(me.net);
+	CHECK(poll(&pfd, 1, 0) == 0);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &old));
+	CHECK(shown_out(fd));
+	/* and the next one is welcome */
+	fd = dial(net_slot(me.net));
+	CHECK(write(fd, "S", 1) == 1);
+	net_service(me.net);
+	CHECK(!shown_out(fd));
+	net_service(me.net);
+	node_close(&me);
+}
+
 /* Another user's process: not over shm; nor does it get anything from our socket. */
 static void other_user(void)
 {
@@ -431,6 +459,7 @@ int main(void)
 	late_peer();
 	stat_client();
 	hostile_peer();
+	out_of_descriptors();
 	other_user();
 	CHECK(count_dir("/proc/self/fd") == fds);
 	CHECK(count_dir("/dev/shm") == shm);
