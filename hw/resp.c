@@ -432,7 +432,8 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 		if ((last & ROCE_F_RWR) && take_wqe(qp))
 			return rnr(qp);
 	} else if (qp->resp.offset + pkt->payload_len > qp->resp.wqe->length) {
-		fatal(qp, pkt, AETH_NAK_REM_OP_ERR, pkt->psn, IBV_WC_LOC_LEN_ERR);
+		/* a length error is an invalid request to the peer (9.9.3.1.2); rxe answers 0x63 */
+		fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_LOC_LEN_ERR);
 		return RESP_DONE;
 	}
 	rc = place(qp, pkt);
