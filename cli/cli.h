@@ -24,7 +24,8 @@ int usage_hint(const char *cmd);
 int finish_output(int status);
 
 struct fl_config;
-/* 0, or negative errno said: a setting names a profile or an interface that is not there (devices.c) */
+/* 0, or negative errno said: a setting names a profile or an interface that is not there
+ * (devices.c) */
 int check_settings(const char *cmd, const struct fl_config *cfg);
 
 /* ---- where our libraries are (paths.c) ---- */
@@ -76,7 +77,8 @@ const char *mr_kind_name(uint32_t kind);
 /* "4096 bytes", "1.5 MiB" */
 const char *human_bytes(uint64_t n, char buf[32]);
 
-/* ---- `faultline run`: who reported (collect.c), what is said of them (report.c), why nobody did ---- */
+/* ---- `faultline run`: who reported (collect.c), what is said of them (report.c), why nobody did
+ * ---- */
 
 struct collector {
 	int fd; /* listens; poll it for reading */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Takes the segments of the processes under `faultline run`. Each sends a descriptor when it opens a
- * device; we map it at once and keep it, so that its last state can be read however the process ends.
+ * Takes the segments of the processes under `faultline run`. Each sends a descriptor when it opens
+ * a device; we map it at once and keep it, so that its last state can be read however the process
+ * ends.
  */
 #include "cli/cli.h"
 

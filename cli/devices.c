@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* faultline devices: the models there are, and the devices that a program would find with the settings as they are. */
+/* faultline devices: the models there are, and the devices that a program would find with the
+ * settings as they are. */
 #include "cli/cli.h"
 
 #include <arpa/inet.h>
@@ -67,7 +68,8 @@ static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 
 	printf("\n%-16s %-10s %-10s %5s  %s\n", "DEVICE", "PROFILE", "NETDEV", "MTU", "GIDS");
 	for (unsigned i = 0; i < num; i++) {
-		printf("%-16s %-10s %-10s %5d ", dev[i].name, dev[i].profile->name, nd->name, nd->mtu);
+		printf("%-16s %-10s %-10s %5d ", dev[i].name, dev[i].profile->name, nd->name,
+		       nd->mtu);
 		for (unsigned g = 0; g < nd->num_gids; g++)
 			printf(" %u:%s", g, gid_text(nd->gid[g], gid));
 		putchar('\n');
@@ -130,12 +132,14 @@ int check_settings(const char *cmd, const struct fl_config *cfg)
 	for (p = strtok_r(list, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
 		if (hca_profile_find(p))
 			continue;
-		fprintf(stderr, "faultline %s: there is no device profile '%s'; 'faultline devices' lists them\n",
+		fprintf(stderr,
+			"faultline %s: there is no device profile '%s'; 'faultline devices' lists them\n",
 			cmd, p);
 		ret = -EINVAL;
 	}
 	if (netdev_query(cfg->netdev, &nd)) {
-		fprintf(stderr, "faultline %s: there is no network interface '%s'; 'ip link' lists them\n",
+		fprintf(stderr,
+			"faultline %s: there is no network interface '%s'; 'ip link' lists them\n",
 			cmd, cfg->netdev[0] ? cfg->netdev : "lo");
 		ret = -ENODEV;
 	}
@@ -176,7 +180,8 @@ int cmd_devices(int argc, char **argv)
 	}
 	if (optind != argc)
 		return usage_error("devices", "takes no arguments");
-	if (fl_config_load(&cfg) || check_settings("devices", &cfg) || netdev_query(cfg.netdev, &nd))
+	if (fl_config_load(&cfg) || check_settings("devices", &cfg) ||
+	    netdev_query(cfg.netdev, &nd))
 		return usage_hint("devices");
 	if (as_json)
 		json(&cfg, &nd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The `faultline` command. It holds no device: `run` starts a program with our libraries before the
- * system's and reads what the program's processes leave in their shared segments, `stat` reads those
- * of processes that run, `devices` says what a program would find.
+ * system's and reads what the program's processes leave in their shared segments, `stat` reads
+ * those of processes that run, `devices` says what a program would find.
  */
 #include "cli/cli.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Where our libraries are: found from the command's own place, so that a build and an installation may be moved. */
+/* Where our libraries are: found from the command's own place, so that a build and an installation
+ * may be moved. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -28,7 +29,8 @@ static int settle(struct lib_paths *paths)
 			return -errno;
 		strcpy(paths->preload, real);
 	}
-	/* both variables are lists with colons, LD_PRELOAD's also with spaces: no way to quote them */
+	/* both variables are lists with colons, LD_PRELOAD's also with spaces: no way to quote them
+	 */
 	if (strpbrk(paths->libdir, ":;") || strpbrk(paths->preload, ": ;"))
 		return -ENOTSUP;
 	return 0;

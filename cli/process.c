@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * One process's segment, read from outside. The owner writes while we read and is not to be believed:
- * strings are cut and cleaned, indexes checked, an MR is taken only when its key was the same before
- * and after. Untouched parts of the key table are skipped by the file's holes: to read a hole through
- * the mapping would fill it.
+ * One process's segment, read from outside. The owner writes while we read and is not to be
+ * believed: strings are cut and cleaned, indexes checked, an MR is taken only when its key was the
+ * same before and after. Untouched parts of the key table are skipped by the file's holes: to read
+ * a hole through the mapping would fill it.
  */
 #include "cli/cli.h"
 
@@ -97,7 +97,8 @@ static bool copy_mr(const struct faultline_mr *from, struct faultline_mr *to)
 	if (!key)
 		return false;
 	memcpy(to, from, sizeof(*to));
-	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* the owner clears the key before it reuses the rest */
+	__atomic_thread_fence(
+		__ATOMIC_ACQUIRE); /* the owner clears the key before it reuses the rest */
 	to->key = key;
 	return __atomic_load_n(&from->key, __ATOMIC_RELAXED) == key;
 }

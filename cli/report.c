@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What `faultline run` says in the end: per process and device, a few lines that a person can act on. */
+/* What `faultline run` says in the end: a few lines, by process and device, to act on. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -31,8 +31,8 @@ static void item(char *buf, size_t size, uint64_t n, const char *what)
 	size_t len = strlen(buf);
 
 	if (n)
-		snprintf(buf + len, size - len, "%s%llu %s%s", len ? ", " : "", (unsigned long long)n, what,
-			 plural(n));
+		snprintf(buf + len, size - len, "%s%llu %s%s", len ? ", " : "",
+			 (unsigned long long)n, what, plural(n));
 }
 
 static void print_memory(FILE *out, const struct faultline_device *d)
@@ -47,8 +47,9 @@ static void print_memory(FILE *out, const struct faultline_device *d)
 		fprintf(out, "%llu MR%s pinned (%s)", (unsigned long long)pinned, plural(pinned),
 			human_bytes(counter(d, FL_CNT_mr_bytes_pinned), b));
 	if (odp)
-		fprintf(out, "%s%llu MR%s on demand (%s)", pinned ? ", " : "", (unsigned long long)odp,
-			plural(odp), human_bytes(counter(d, FL_CNT_mr_bytes_odp), b));
+		fprintf(out, "%s%llu MR%s on demand (%s)", pinned ? ", " : "",
+			(unsigned long long)odp, plural(odp),
+			human_bytes(counter(d, FL_CNT_mr_bytes_odp), b));
 	fputc('\n', out);
 }
 
@@ -58,7 +59,7 @@ static void print_work(FILE *out, const struct faultline_device *d)
 		enum faultline_counter c;
 		const char *what;
 	} ops[] = {
-		{FL_CNT_rdma_sends, "SEND"},	{FL_CNT_rdma_writes, "RDMA WRITE"},
+		{FL_CNT_rdma_sends, "SEND"},	  {FL_CNT_rdma_writes, "RDMA WRITE"},
 		{FL_CNT_rdma_reads, "RDMA READ"}, {FL_CNT_rdma_atomics, "atomic"},
 		{FL_CNT_rdma_recvs, "receive"},
 	};
@@ -74,8 +75,10 @@ static void print_work(FILE *out, const struct faultline_device *d)
 
 static void print_paging(FILE *out, const struct faultline_device *d)
 {
-	uint64_t events = counter(d, FL_CNT_page_fault_events), pages = counter(d, FL_CNT_page_faults);
-	uint64_t inv = counter(d, FL_CNT_page_invalidations), pre = counter(d, FL_CNT_page_prefetch);
+	uint64_t events = counter(d, FL_CNT_page_fault_events),
+		 pages = counter(d, FL_CNT_page_faults);
+	uint64_t inv = counter(d, FL_CNT_page_invalidations),
+		 pre = counter(d, FL_CNT_page_prefetch);
 	uint64_t major = counter(d, FL_CNT_page_faults_major);
 	uint64_t denied = counter(d, FL_CNT_page_faults_denied);
 
@@ -96,10 +99,12 @@ static void print_paging(FILE *out, const struct faultline_device *d)
 static void print_trouble(FILE *out, const struct faultline_device *d)
 {
 	static const enum faultline_counter trouble[] = {
-		FL_CNT_local_access_err,   FL_CNT_remote_access_err,	  FL_CNT_retry_exceeded_err,
-		FL_CNT_retry_rnr_exceeded_err, FL_CNT_completer_retry_err, FL_CNT_send_rnr_err,
-		FL_CNT_rcvd_rnr_err,	   FL_CNT_send_err,		  FL_CNT_rx_icrc_err,
-		FL_CNT_rx_malformed,	   FL_CNT_rx_backlog_drop,
+		FL_CNT_local_access_err,    FL_CNT_remote_access_err,
+		FL_CNT_retry_exceeded_err,  FL_CNT_retry_rnr_exceeded_err,
+		FL_CNT_completer_retry_err, FL_CNT_send_rnr_err,
+		FL_CNT_rcvd_rnr_err,	    FL_CNT_send_err,
+		FL_CNT_rx_icrc_err,	    FL_CNT_rx_malformed,
+		FL_CNT_rx_backlog_drop,
 	};
 
 	for (size_t i = 0; i < sizeof(trouble) / sizeof(trouble[0]); i++) {
@@ -130,14 +135,16 @@ static void print_left_over(FILE *out, const struct process *p, const struct fau
 		size_t len = strlen(buf);
 
 		if (left.num[i])
-			snprintf(buf + len, sizeof(buf) - len, "%s%llu MR%s (%s, %s)", len ? ", " : "",
-				 (unsigned long long)left.num[i], plural(left.num[i]),
-				 i ? "on demand" : "pinned", human_bytes(left.bytes[i], b));
+			snprintf(buf + len, sizeof(buf) - len, "%s%llu MR%s (%s, %s)",
+				 len ? ", " : "", (unsigned long long)left.num[i],
+				 plural(left.num[i]), i ? "on demand" : "pinned",
+				 human_bytes(left.bytes[i], b));
 	}
 	if (maps > unmaps)
 		item(buf, sizeof(buf), maps - unmaps, "DMA-mapped page");
 	if (alive)
-		fprintf(out, "  in use      %s (the process still runs)\n", buf[0] ? buf : "nothing");
+		fprintf(out, "  in use      %s (the process still runs)\n",
+			buf[0] ? buf : "nothing");
 	else
 		fprintf(out, "  left over%s  %s\n", buf[0] ? ":" : " ", buf[0] ? buf : "nothing");
 }
@@ -162,11 +169,13 @@ void report_print(FILE *out, const struct collector *c, const char *app, pid_t m
 				continue;
 			/* a device that was only looked at is no news when there is another */
 			if (!counter(d, FL_CNT_ctx) && !counter(d, FL_CNT_mr_pinned_total) &&
-			    !counter(d, FL_CNT_mr_odp_total) && !counter(d, FL_CNT_rcvd_pkts) && any)
+			    !counter(d, FL_CNT_mr_odp_total) && !counter(d, FL_CNT_rcvd_pkts) &&
+			    any)
 				continue;
 			any = true;
 			fprintf(out, "faultline: %s (pid %d%s) on %s (%s, %s)\n", comm, (int)p->pid,
-				p->pid == main_pid ? "" : ", a child", text.name, text.netdev, text.gid);
+				p->pid == main_pid ? "" : ", a child", text.name, text.netdev,
+				text.gid);
 			print_memory(out, d);
 			print_work(out, d);
 			print_paging(out, d);

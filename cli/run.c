@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * faultline run: starts a program so that it finds our libibverbs, stays beside it, and reports when it
- * is gone. Nothing of the program is watched meanwhile but its segments' arrival: one poll loop over a
- * signalfd and the collector's socket.
+ * faultline run: starts a program so that it finds our libibverbs, stays beside it, and reports
+ * when it is gone. Nothing of the program is watched meanwhile but its segments' arrival: one poll
+ * loop over a signalfd and the collector's socket.
  *
- * Signals: those that the terminal sends reach the program by themselves, it is in our process group;
- * those that somebody sends to us alone are passed on. We end when the program does, with its status.
+ * Signals: those that the terminal sends reach the program by themselves, it is in our process
+ * group; those that somebody sends to us alone are passed on. We end when the program does, with
+ * its status.
  */
 #include "cli/cli.h"
 
@@ -58,10 +59,16 @@ static const struct {
 	int option;
 	const char *env;
 } option_env[] = {
-	{'d', "FAULTLINE_DEVICE"}, {'i', "FAULTLINE_NETDEV"},	{'n', "FAULTLINE_NAME"},
-	{'l', "FAULTLINE_LINK"},   {'p', "FAULTLINE_PIN"},	{'m', "FAULTLINE_NOTIFIER"},
-	{'v', "FAULTLINE_LOG"},	   {'c', "FAULTLINE_CONFIG"},
-	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"}, {OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
+	{'d', "FAULTLINE_DEVICE"},
+	{'i', "FAULTLINE_NETDEV"},
+	{'n', "FAULTLINE_NAME"},
+	{'l', "FAULTLINE_LINK"},
+	{'p', "FAULTLINE_PIN"},
+	{'m', "FAULTLINE_NOTIFIER"},
+	{'v', "FAULTLINE_LOG"},
+	{'c', "FAULTLINE_CONFIG"},
+	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"},
+	{OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
 };
 
 static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
@@ -151,18 +158,23 @@ static int set_environment(struct run *run)
 	struct fl_config cfg;
 	int err;
 
-	unsetenv("FAULTLINE_REPORT"); /* of a `faultline run` around this one, which asks by itself */
+	unsetenv("FAULTLINE_REPORT"); /* of a `faultline run` around this one, which asks by itself
+				       */
 	if (fl_config_load(&cfg) || check_settings("run", &cfg))
 		return usage_hint("run");
 	err = find_libs(&libs);
 	if (err == -ENOTSUP) {
-		fprintf(stderr, "faultline run: %s: a path with a colon or a blank in it cannot be given "
-			"to the loader; move Faultline elsewhere\n", libs.libdir);
+		fprintf(stderr,
+			"faultline run: %s: a path with a colon or a blank in it cannot be given "
+			"to the loader; move Faultline elsewhere\n",
+			libs.libdir);
 		return 1;
 	}
 	if (err) {
-		fprintf(stderr, "faultline run: libibverbs.so.1 is neither in verbs/ beside this command "
-			"(a build) nor in ../" FAULTLINE_LIBDIR " (an installation): build or install again\n");
+		fprintf(stderr,
+			"faultline run: libibverbs.so.1 is neither in verbs/ beside this command "
+			"(a build) nor in ../" FAULTLINE_LIBDIR
+			" (an installation): build or install again\n");
 		return 1;
 	}
 	err = put_first("LD_LIBRARY_PATH", libs.libdir);
@@ -179,12 +191,13 @@ static int set_environment(struct run *run)
 	}
 	if (!err)
 		return 0;
-	fprintf(stderr, "faultline run: cannot prepare to start %s: %s\n", run->app[0], strerror(-err));
+	fprintf(stderr, "faultline run: cannot prepare to start %s: %s\n", run->app[0],
+		strerror(-err));
 	return 1;
 }
 
-static void __attribute__((noreturn)) child(struct run *run, pid_t parent, const sigset_t *mask,
-					    int failed)
+static void __attribute__((noreturn))
+child(struct run *run, pid_t parent, const sigset_t *mask, int failed)
 {
 	int err;
 
@@ -280,8 +293,8 @@ static int report(struct run *run, int status)
 	if (run->output) {
 		out = fopen(run->output, "we");
 		if (!out) {
-			fprintf(stderr, "faultline run: cannot write the report to %s: %s\n", run->output,
-				strerror(errno));
+			fprintf(stderr, "faultline run: cannot write the report to %s: %s\n",
+				run->output, strerror(errno));
 			return 1;
 		}
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * faultline stat: counters of processes that run. They are found by the abstract UNIX sockets on which
- * they listen (this network namespace's), asked for their segment, and read; nothing in them stops. A
- * process that does not answer (stopped, or its engine not started yet) is read through /proc instead.
+ * faultline stat: counters of processes that run. They are found by the abstract UNIX sockets on
+ * which they listen (this network namespace's), asked for their segment, and read; nothing in them
+ * stops. A process that does not answer (stopped, or its engine not started yet) is read through
+ * /proc instead.
  */
 #include "cli/cli.h"
 
@@ -89,7 +90,8 @@ static int ask(unsigned slot, int type, pid_t *pid)
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
-	int n = snprintf(addr.sun_path + 1, sizeof(addr.sun_path) - 1, FAULTLINE_SOCKET_PREFIX "%u", slot);
+	int n = snprintf(addr.sun_path + 1, sizeof(addr.sun_path) - 1, FAULTLINE_SOCKET_PREFIX "%u",
+			 slot);
 	int sock = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 	int fd = -1;
 
@@ -158,12 +160,14 @@ static void text_mr(const struct faultline_mr *mr, void *arg)
 	unsigned *num = arg;
 
 	if (!(*num)++)
-		printf("    %-10s %-9s %3s %4s %-18s %14s %11s %11s %11s %7s\n", "KEY", "KIND", "DEV", "PD",
-		       "ADDRESS", "BYTES", "MAPPED", "FAULTS", "INVALIDATED", "ACCESS");
+		printf("    %-10s %-9s %3s %4s %-18s %14s %11s %11s %11s %7s\n", "KEY", "KIND",
+		       "DEV", "PD", "ADDRESS", "BYTES", "MAPPED", "FAULTS", "INVALIDATED",
+		       "ACCESS");
 	printf("    %#-10x %-9s %3u %4u %#-18llx %14llu %11llu %11llu %11llu %#7x\n", mr->key,
 	       mr_kind_name(mr->kind), mr->device, mr->pd, (unsigned long long)mr->addr,
 	       (unsigned long long)mr->length, (unsigned long long)mr->mapped_pages,
-	       (unsigned long long)mr->page_faults, (unsigned long long)mr->page_invalidations, mr->access);
+	       (unsigned long long)mr->page_faults, (unsigned long long)mr->page_invalidations,
+	       mr->access);
 }
 
 static void show_text(const struct view *v, const struct process *p)
@@ -180,7 +184,8 @@ static void show_text(const struct view *v, const struct process *p)
 		d = process_device(p, i, &text);
 		if (!d)
 			continue;
-		printf("  %s (%s) on %s, GID 0 %s\n", text.name, text.profile, text.netdev, text.gid);
+		printf("  %s (%s) on %s, GID 0 %s\n", text.name, text.profile, text.netdev,
+		       text.gid);
 		for (unsigned c = 0; c < FL_CNT_NUM; c++)
 			if (v->all || counter(d, c))
 				printf("    %-22s %14llu  %s\n", counter_name[c],
@@ -262,8 +267,10 @@ static void show(struct view *v, unsigned slot, int type)
 		/* pid 0: it ended since the list was read */
 		if (pid) {
 			v->refused++;
-			fprintf(stderr, "faultline stat: pid %d shows nothing: it is another user's, or of "
-				"another version of Faultline\n", (int)pid);
+			fprintf(stderr,
+				"faultline stat: pid %d shows nothing: it is another user's, or of "
+				"another version of Faultline\n",
+				(int)pid);
 		}
 		return;
 	}

@@ -54,7 +54,8 @@ static bool read_elf(int fd, struct elf_facts *facts)
 		if (ph.p_type != PT_DYNAMIC)
 			continue;
 		for (Elf64_Xword off = 0; off + sizeof(dyn) <= ph.p_filesz; off += sizeof(dyn)) {
-			if (pread(fd, &dyn, sizeof(dyn), (off_t)(ph.p_offset + off)) != sizeof(dyn) ||
+			if (pread(fd, &dyn, sizeof(dyn), (off_t)(ph.p_offset + off)) !=
+				    sizeof(dyn) ||
 			    dyn.d_tag == DT_NULL)
 				break;
 			facts->rpath |= dyn.d_tag == DT_RPATH;

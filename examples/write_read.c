@@ -5,13 +5,13 @@
  *     faultline run -- build/examples/write_read &            # the target
  *     faultline run -- build/examples/write_read 127.0.0.1    # the initiator
  *
- * The target registers a buffer and does nothing more; the initiator writes a pattern into it, reads
- * it back into another buffer and compares. Both connect over TCP to tell each other what a verbs
- * connection needs. It is an ordinary verbs program: it knows nothing of Faultline, and runs on any
- * RDMA device that has on-demand paging.
+ * The target registers a buffer and does nothing more; the initiator writes a pattern into it,
+ * reads it back into another buffer and compares. Both connect over TCP to tell each other what a
+ * verbs connection needs. It is an ordinary verbs program: it knows nothing of Faultline, and runs
+ * on any RDMA device that has on-demand paging.
  *
- * What it takes care of, since others do not: a pattern that depends on the position, so that data at
- * the wrong place is seen; odd offsets and lengths that are no multiple of page or MTU.
+ * What it takes care of, since others do not: a pattern that depends on the position, so that data
+ * at the wrong place is seen; odd offsets and lengths that are no multiple of page or MTU.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -28,15 +28,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PORT	 "18515"
-/* One at the target, two at the initiator: pinned, they fit the usual limit of 8 MiB, which is a user's */
+#define PORT "18515"
+/* one at the target, two at the initiator: pinned, all fit the usual limit of 8 MiB for a user */
 #define BUF_SIZE (3ul << 19)
 
 static const struct {
 	uint64_t offset; /* in the target's buffer */
 	uint32_t length;
 } transfers[] = {
-	{0, 1}, {1, 7}, {4093, 8}, {8192, 4096}, {12345, 4097}, {65537, 65535}, {200001, 500009}, {262143, 1179649},
+	{0, 1},	       {1, 7},	       {4093, 8},	 {8192, 4096},
+	{12345, 4097}, {65537, 65535}, {200001, 500009}, {262143, 1179649},
 };
 #define NUM_TRANSFERS (sizeof(transfers) / sizeof(transfers[0]))
 
@@ -74,7 +75,8 @@ static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *fmt,
 
 static int tcp_listen(void)
 {
-	struct addrinfo hints = {.ai_family = AF_INET, .ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+	struct addrinfo hints = {
+		.ai_family = AF_INET, .ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
 	struct addrinfo *ai;
 	int fd, one = 1;
 
@@ -156,16 +158,18 @@ static void to_rtr(struct side *s)
 		.rq_psn = s->theirs.psn,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = 12,
-		.ah_attr = {
-			.is_global = 1,
-			.grh = {.dgid = s->theirs.gid, .sgid_index = 0, .hop_limit = 64},
-			.port_num = 1,
-		},
+		.ah_attr =
+			{
+				.is_global = 1,
+				.grh = {.dgid = s->theirs.gid, .sgid_index = 0, .hop_limit = 64},
+				.port_num = 1,
+			},
 	};
 
-	if ((errno = ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
-				   IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-				   IBV_QP_MIN_RNR_TIMER)))
+	if ((errno = ibv_modify_qp(s->qp, &attr,
+				   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+					   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					   IBV_QP_MIN_RNR_TIMER)))
 		die("QP to RTR");
 }
 
@@ -180,8 +184,10 @@ static void to_rts(struct side *s)
 		.max_rd_atomic = 1,
 	};
 
-	if ((errno = ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-				   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)))
+	if ((errno = ibv_modify_qp(s->qp, &attr,
+				   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+					   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					   IBV_QP_MAX_QP_RD_ATOMIC)))
 		die("QP to RTS");
 }
 
@@ -202,8 +208,9 @@ static void make_qp(struct side *s)
 	s->qp = ibv_create_qp(s->pd, &init);
 	if (!s->qp)
 		die("create QP");
-	if ((errno = ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-				   IBV_QP_ACCESS_FLAGS)))
+	if ((errno = ibv_modify_qp(s->qp, &attr,
+				   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					   IBV_QP_ACCESS_FLAGS)))
 		die("QP to INIT");
 	s->mine.qpn = s->qp->qp_num;
 	s->mine.psn = (uint32_t)getpid() & 0xffffff;
@@ -223,16 +230,19 @@ static void wait_for(struct side *s, const char *what)
 		die("%s: %s", what, ibv_wc_status_str(wc.status));
 }
 
-static void rdma(struct side *s, enum ibv_wr_opcode opcode, uint64_t local, uint64_t offset, uint32_t length)
+static void rdma(struct side *s, enum ibv_wr_opcode opcode, uint64_t local, uint64_t offset,
+		 uint32_t length)
 {
-	struct ibv_sge sge = {.addr = (uintptr_t)s->buf + local, .length = length, .lkey = s->mr->lkey};
-	struct ibv_send_wr *bad, wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = {.remote_addr = s->theirs.addr + offset, .rkey = s->theirs.rkey},
-	};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)s->buf + local, .length = length, .lkey = s->mr->lkey};
+	struct ibv_send_wr *bad,
+		wr = {
+			.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = opcode,
+			.send_flags = IBV_SEND_SIGNALED,
+			.wr.rdma = {.remote_addr = s->theirs.addr + offset, .rkey = s->theirs.rkey},
+		};
 
 	if ((errno = ibv_post_send(s->qp, &wr, &bad)))
 		die("post");
@@ -255,8 +265,8 @@ static void check(const uint8_t *p, uint64_t len, uint64_t pos, unsigned seed, c
 		if (p[i] == pattern(pos + i, seed))
 			continue;
 		errno = 0;
-		die("%s: wrong byte at %llu: %02x, not %02x", who, (unsigned long long)(pos + i), p[i],
-		    pattern(pos + i, seed));
+		die("%s: wrong byte at %llu: %02x, not %02x", who, (unsigned long long)(pos + i),
+		    p[i], pattern(pos + i, seed));
 	}
 }
 
@@ -279,7 +289,8 @@ static void initiate(struct side *s, unsigned seed)
 static void check_target(struct side *s, unsigned seed)
 {
 	for (size_t t = 0; t < NUM_TRANSFERS; t++)
-		check(s->buf + transfers[t].offset, transfers[t].length, transfers[t].offset, seed, "target");
+		check(s->buf + transfers[t].offset, transfers[t].length, transfers[t].offset, seed,
+		      "target");
 }
 
 static void round_of(struct side *s, int tcp, bool initiator, bool odp, unsigned seed)
@@ -314,11 +325,14 @@ static void round_of(struct side *s, int tcp, bool initiator, bool odp, unsigned
 		for (size_t t = 0; t < NUM_TRANSFERS; t++)
 			bytes += transfers[t].length;
 		printf("%-10s %zu WRITEs and %zu READs of 1 byte to 1.1 MiB, %llu bytes each way: data right, %.1f ms\n",
-		       odp ? "on demand:" : "pinned:", NUM_TRANSFERS, NUM_TRANSFERS, (unsigned long long)bytes,
-		       (double)(t1.tv_sec - t0.tv_sec) * 1e3 + (double)(t1.tv_nsec - t0.tv_nsec) / 1e6);
+		       odp ? "on demand:" : "pinned:", NUM_TRANSFERS, NUM_TRANSFERS,
+		       (unsigned long long)bytes,
+		       (double)(t1.tv_sec - t0.tv_sec) * 1e3 +
+			       (double)(t1.tv_nsec - t0.tv_nsec) / 1e6);
 	} else {
 		check_target(s, seed);
-		printf("%-10s the target's memory holds what was written\n", odp ? "on demand:" : "pinned:");
+		printf("%-10s the target's memory holds what was written\n",
+		       odp ? "on demand:" : "pinned:");
 	}
 	if ((errno = ibv_destroy_qp(s->qp)) || (errno = ibv_dereg_mr(s->mr)))
 		die("close");

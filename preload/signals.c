@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Signals under `faultline run`. The library's guard must be first at SIGSEGV and SIGBUS, since a
- * device's copy may meet memory that the application has unmapped; and the application's handlers must
- * work as if nobody else were there, whenever it installs them. So for a guarded signal the kernel
- * keeps the guard, and what the application sets and gets is a shadow that the guard plays.
+ * device's copy may meet memory that the application has unmapped; and the application's handlers
+ * must work as if nobody else were there, whenever it installs them. So for a guarded signal the
+ * kernel keeps the guard, and what the application sets and gets is a shadow that the guard plays.
  *
- * A shadow is a sequence lock, since it is read in the guard's handler: odd while it is written. Who
- * writes has all signals blocked, so no handler of his own thread can wait for him; a handler that
- * waits for another thread waits for a few instructions and a system call.
+ * A shadow is a sequence lock, since it is read in the guard's handler: odd while it is written.
+ * Who writes has all signals blocked, so no handler of his own thread can wait for him; a handler
+ * that waits for another thread waits for a few instructions and a system call.
  *
  * A child of vfork() shares our memory but not our handlers: it must change neither the shadow nor
  * think it has the guard. Handlers of pthread_atfork() tell it from a child of fork().
@@ -24,7 +24,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT	__attribute__((visibility("default")))
 #define MAX_SIG 65 /* _NSIG */
 
 /* the C library's other names for these; its headers do not declare them all */
@@ -89,7 +89,8 @@ static struct shadow *write_begin(int sig, sigset_t *saved)
 			break;
 		sched_yield();
 	}
-	__atomic_thread_fence(__ATOMIC_RELEASE); /* odd is seen before what we write. Pairs with peek() */
+	__atomic_thread_fence(
+		__ATOMIC_RELEASE); /* odd is seen before what we write. Pairs with peek() */
 	return s;
 }
 
@@ -196,7 +197,8 @@ EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old
 	if (act)
 		new = *act; /* may fault: not under the lock */
 	if (getpid() != owner) {
-		/* child of vfork(): what the parent's shadow says was its action, until it sets its own */
+		/* child of vfork(): what the parent's shadow says was its action, until it sets its
+		 * own */
 		bool guarded = shadows[sig].guarded;
 
 		peek(&shadows[sig], &before);

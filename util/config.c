@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Settings. One table says everything of a setting: its name in the file, its variable, where it goes,
- * how it is checked, its help. Sources are applied in order, each over the one before; a value that
- * cannot be is reported with where it stands and then ignored, so that what came before holds.
+ * Settings. One table says everything of a setting: its name in the file, its variable, where it
+ * goes, how it is checked, its help. Sources are applied in order, each over the one before; a
+ * value that cannot be is reported with where it stands and then ignored, so that what came before
+ * holds.
  */
 #include "util/config.h"
 
@@ -39,7 +40,8 @@ static const char *check_devices(const char *v)
 			n++;
 			if (!p[1] || p[1] == ',')
 				return "has an empty name between commas";
-		} else if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) && *p != '_') {
+		} else if (!islower((unsigned char)*p) && !isdigit((unsigned char)*p) &&
+			   *p != '_') {
 			return "has a character that no profile's name has (see `faultline devices`)";
 		}
 	}
@@ -64,7 +66,8 @@ static const char *check_netdev(const char *v)
 
 static const char *check_log(const char *v)
 {
-	return !*v || fl_log_parse_level(v) >= 0 ? NULL : "must be none, error, warn, info or debug";
+	return !*v || fl_log_parse_level(v) >= 0 ? NULL
+						 : "must be none, error, warn, info or debug";
 }
 
 static bool one_of(const char *v, const char *a, const char *b, const char *c)
@@ -185,6 +188,11 @@ static int read_file(struct fl_config *cfg, const char *path, bool must_exist)
 	if (!f) {
 		if (!must_exist && (errno == ENOENT || errno == ENOTDIR))
 			return 0;
+		/* HOME may still be another user's, as after setpriv(1): no reason to refuse work */
+		if (!must_exist && errno == EACCES) {
+			fl_info("%s: not readable, left out", path);
+			return 0;
+		}
 		fl_err("%s: cannot read the settings: %s", path, strerror(errno));
 		return -EINVAL;
 	}
@@ -232,7 +240,8 @@ int fl_config_load(struct fl_config *cfg)
 			err = -EINVAL;
 	}
 	if (cfg->name[0] && strchr(cfg->device, ',')) {
-		fl_err("setting 'name': one name cannot be for several devices (%s); ignored", cfg->device);
+		fl_err("setting 'name': one name cannot be for several devices (%s); ignored",
+		       cfg->device);
 		cfg->name[0] = '\0';
 		err = -EINVAL;
 	}
@@ -241,7 +250,8 @@ int fl_config_load(struct fl_config *cfg)
 	return err;
 }
 
-void fl_config_each(void (*fn)(const char *name, const char *env, const char *dflt, const char *help))
+void fl_config_each(void (*fn)(const char *name, const char *env, const char *dflt,
+			       const char *help))
 {
 	for (size_t i = 0; i < NUM_SETTINGS; i++)
 		fn(settings[i].name, settings[i].env, settings[i].dflt, settings[i].help);

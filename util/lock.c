@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Lock ranks. Order by rank is the whole deadlock argument of the library, so debug builds keep, per
- * thread, the locks it holds, and abort at the first one taken out of order: at the mistake, not at the
- * rare interleaving where it would hang. The list is in static thread-local memory, since locks are
- * taken by threads that may not allocate.
+ * Lock ranks. Order by rank is the whole deadlock argument of the library, so debug builds keep,
+ * per thread, the locks it holds, and abort at the first one taken out of order: at the mistake,
+ * not at the rare interleaving where it would hang. The list is in static thread-local memory,
+ * since locks are taken by threads that may not allocate.
  */
 #include "util/lock.h"
 
@@ -59,11 +59,13 @@ static const char *name_of(enum lock_rank r)
 	return rank_name[r];
 }
 
-static void __attribute__((noreturn)) die(const char *what, enum lock_rank r, enum lock_rank holding)
+static void __attribute__((noreturn))
+die(const char *what, enum lock_rank r, enum lock_rank holding)
 {
 	char buf[160];
-	int n = snprintf(buf, sizeof(buf), "faultline: lock order: %s '%s' (rank %d) holding '%s' (rank %d)\n",
-			 what, name_of(r), (int)r, name_of(holding), (int)holding);
+	int n = snprintf(buf, sizeof(buf),
+			 "faultline: lock order: %s '%s' (rank %d) holding '%s' (rank %d)\n", what,
+			 name_of(r), (int)r, name_of(holding), (int)holding);
 
 	if (write(STDERR_FILENO, buf, (size_t)n) < 0)
 		abort();

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The shared segment: a sparse memfd, as large as the page-present tables could ever need, of which the
- * kernel backs only what was touched. In it: the header, the key table, and the arena of 4 KiB chunks.
+ * The shared segment: a sparse memfd, as large as the page-present tables could ever need, of which
+ * the kernel backs only what was touched. In it: the header, the key table, and the arena of 4 KiB
+ * chunks.
  *
- * It is sealed: it can neither shrink (who maps it never gets a SIGBUS) nor, after our own mapping is
- * made, be mapped for writing by anybody, whatever descriptor he holds. What it says is still another
- * process's word: seg_map_peer() checks the shape once and keeps what it checked on a private page in
- * front of the mapping.
+ * It is sealed: it can neither shrink (who maps it never gets a SIGBUS) nor, after our own mapping
+ * is made, be mapped for writing by anybody, whatever descriptor he holds. What it says is still
+ * another process's word: seg_map_peer() checks the shape once and keeps what it checked on a
+ * private page in front of the mapping.
  *
- * The list of free chunks is an array of numbers beside the chunks rather than links in them, so that
- * a chunk is zero from the moment it is freed to the moment it is written again.
+ * The list of free chunks is an array of numbers beside the chunks rather than links in them, so
+ * that a chunk is zero from the moment it is freed to the moment it is written again.
  */
 #include "util/seg.h"
 
@@ -35,7 +36,8 @@
 _Static_assert(FL_CNT_NUM <= sizeof(((struct faultline_device *)0)->counter) / sizeof(uint64_t),
 	       "counters fit their array");
 
-/* largest first; the arena of the smallest, at a byte a page, still holds 256 GiB of mapped memory */
+/* largest first; the arena of the smallest, at a byte a page, still holds 256 GiB of mapped memory
+ */
 static const uint64_t try_size[] = {4ull << 30, 1ull << 30, 256ull << 20, 128ull << 20};
 #define NUM_SIZES (sizeof(try_size) / sizeof(try_size[0]))
 
@@ -67,7 +69,8 @@ static int map_largest(struct seg *seg)
 			err = -errno;
 			continue;
 		}
-		p = mmap(NULL, try_size[i], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, seg->fd, 0);
+		p = mmap(NULL, try_size[i], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+			 seg->fd, 0);
 		if (p == MAP_FAILED) {
 			err = -errno;
 			continue;
@@ -79,7 +82,8 @@ static int map_largest(struct seg *seg)
 	return err;
 }
 
-/* The read-only descriptor. Without /proc a duplicate must do: the seals forbid writing through it. */
+/* The read-only descriptor. Without /proc a duplicate must do: the seals forbid writing through it.
+ */
 static int open_ro(int fd)
 {
 	char path[40];
@@ -139,8 +143,10 @@ int seg_create(struct seg *seg)
 	/* a core dump of gigabytes of tables helps nobody */
 	madvise(seg->s, seg->map_size, MADV_DONTDUMP);
 	lay_out(seg);
-	/* FUTURE_WRITE is of Linux 5.1: without it the read-only descriptor is all the protection */
-	if (fcntl(seg->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) &&
+	/* FUTURE_WRITE is of Linux 5.1: without it the read-only descriptor is all the protection
+	 */
+	if (fcntl(seg->fd, F_ADD_SEALS,
+		  F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) &&
 	    fcntl(seg->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
 		err = -errno;
 		goto err_map;
@@ -261,7 +267,8 @@ int seg_map_peer(int fd, const struct faultline_segment **out)
 	    (uint64_t)st.st_size < sizeof(struct faultline_segment) || st.st_size % (off_t)PAGE)
 		return -EPROTO;
 	m.size = (uint64_t)st.st_size;
-	base = mmap(NULL, PAGE + m.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	base = mmap(NULL, PAGE + m.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		    0);
 	if (base == MAP_FAILED)
 		return -errno;
 	if (mprotect(base, PAGE, PROT_READ | PROT_WRITE) ||

@@ -33,7 +33,9 @@ static void send_segment(int sock, int fd)
 {
 	char what = 'F', control[CMSG_SPACE(sizeof(int))] = {0};
 	struct iovec iov = {&what, 1};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
 			     .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
@@ -72,10 +74,17 @@ static void fill(bool leak)
 	cnt_inc(d, FL_CNT_ctx);
 	cnt_inc(d, FL_CNT_qp);
 	/* far apart in the table */
-	mr[1] = (struct faultline_mr){.key = 0x101, .pd = 1, .kind = FAULTLINE_MR_PINNED, .length = 8192,
-				      .addr = 0x10000, .iova = 0x10000};
-	mr[s->mr_entries - 1] = (struct faultline_mr){.key = 0xffffff02, .pd = 1, .kind = FAULTLINE_MR_ODP,
-						      .length = 5 << 20, .page_faults = 17};
+	mr[1] = (struct faultline_mr){.key = 0x101,
+				      .pd = 1,
+				      .kind = FAULTLINE_MR_PINNED,
+				      .length = 8192,
+				      .addr = 0x10000,
+				      .iova = 0x10000};
+	mr[s->mr_entries - 1] = (struct faultline_mr){.key = 0xffffff02,
+						      .pd = 1,
+						      .kind = FAULTLINE_MR_ODP,
+						      .length = 5 << 20,
+						      .page_faults = 17};
 }
 
 static int serve(const char *slot, bool mute)

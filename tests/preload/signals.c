@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The guard stays in the kernel whatever the application installs, and the application sees only its own
- * actions. Linked with the preload library rather than preloaded: its calls come before libc's all the same.
+ * The guard stays in the kernel whatever the application installs, and the application sees only
+ * its own actions. Linked with the preload library rather than preloaded: its calls come before
+ * libc's all the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +90,8 @@ static void test_install(void **state)
 	assert_ptr_equal(handler_of(SIGBUS), app_a);
 	assert_ptr_equal(in_kernel(SIGBUS).handler, guard);
 
-	/* once more, by another copy of the library: the application's action is still the application's */
+	/* once more, by another copy of the library: the application's action is still the
+	 * application's */
 	ours.sa_flags |= SA_NODEFER;
 	assert_int_equal(ops->guard_install(SIGBUS, &ours, &old), 0);
 	assert_ptr_equal(old.sa_handler, app_a);
@@ -102,7 +104,8 @@ static void test_install(void **state)
 
 static void test_application_changes_it(void **state)
 {
-	struct sigaction sa = {.sa_sigaction = app_info, .sa_flags = SA_SIGINFO | SA_NODEFER}, old, now;
+	struct sigaction sa = {.sa_sigaction = app_info, .sa_flags = SA_SIGINFO | SA_NODEFER}, old,
+			 now;
 
 	install();
 	sigemptyset(&sa.sa_mask);
@@ -138,9 +141,11 @@ static void test_flags_follow(void **state)
 	assert_false(in_kernel(SIGBUS).flags & SA_RESTART);
 	assert_int_equal(siginterrupt(SIGBUS, 0), 0);
 	assert_true(in_kernel(SIGBUS).flags & SA_RESTART);
-	/* no handler: the guard may run anywhere, and nothing the application waits for is to end */
+	/* no handler: the guard may run anywhere, and nothing the application waits for is to end
+	 */
 	signal(SIGBUS, SIG_IGN);
-	assert_int_equal(in_kernel(SIGBUS).flags & (SA_ONSTACK | SA_RESTART), SA_ONSTACK | SA_RESTART);
+	assert_int_equal(in_kernel(SIGBUS).flags & (SA_ONSTACK | SA_RESTART),
+			 SA_ONSTACK | SA_RESTART);
 }
 
 static void test_reset_hand(void **state)

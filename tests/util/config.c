@@ -115,15 +115,24 @@ static void test_only_this_file(void **state)
 static void test_bad_values(void **state)
 {
 	static const char *const bad[][2] = {
-		{"FAULTLINE_DEVICE", ""},	      {"FAULTLINE_DEVICE", ",mlx5"},
-		{"FAULTLINE_DEVICE", "mlx5,"},	      {"FAULTLINE_DEVICE", "mlx5,,rxe"},
-		{"FAULTLINE_DEVICE", "MLX5"},	      {"FAULTLINE_DEVICE", "a,b,c,d,e,f,g,h,i"},
-		{"FAULTLINE_NETDEV", "sixteen-or-longer"}, {"FAULTLINE_NETDEV", "a/b"},
-		{"FAULTLINE_NAME", "a b"},	      {"FAULTLINE_NAME", "../x"},
-		{"FAULTLINE_VENDOR_ID", "x"},	      {"FAULTLINE_VENDOR_ID", "-1"},
-		{"FAULTLINE_VENDOR_ID", "0x100000000"}, {"FAULTLINE_VENDOR_ID", "1 2"},
-		{"FAULTLINE_VENDOR_PART_ID", ""},     {"FAULTLINE_LOG", "loud"},
-		{"FAULTLINE_LINK", "tcp"},	      {"FAULTLINE_PIN", "no"},
+		{"FAULTLINE_DEVICE", ""},
+		{"FAULTLINE_DEVICE", ",mlx5"},
+		{"FAULTLINE_DEVICE", "mlx5,"},
+		{"FAULTLINE_DEVICE", "mlx5,,rxe"},
+		{"FAULTLINE_DEVICE", "MLX5"},
+		{"FAULTLINE_DEVICE", "a,b,c,d,e,f,g,h,i"},
+		{"FAULTLINE_NETDEV", "sixteen-or-longer"},
+		{"FAULTLINE_NETDEV", "a/b"},
+		{"FAULTLINE_NAME", "a b"},
+		{"FAULTLINE_NAME", "../x"},
+		{"FAULTLINE_VENDOR_ID", "x"},
+		{"FAULTLINE_VENDOR_ID", "-1"},
+		{"FAULTLINE_VENDOR_ID", "0x100000000"},
+		{"FAULTLINE_VENDOR_ID", "1 2"},
+		{"FAULTLINE_VENDOR_PART_ID", ""},
+		{"FAULTLINE_LOG", "loud"},
+		{"FAULTLINE_LINK", "tcp"},
+		{"FAULTLINE_PIN", "no"},
 		{"FAULTLINE_NOTIFIER", "yes"},
 	};
 	struct fl_config defaults;

@@ -54,13 +54,15 @@ static void test_others_cannot_write(void **state)
 	char path[64];
 	int fd;
 
-	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, seg.ro_fd, 0), MAP_FAILED);
+	assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, seg.ro_fd, 0),
+			 MAP_FAILED);
 	assert_int_equal(write(seg.ro_fd, "x", 1), -1);
 	/* nor after opening it anew for writing, nor through the descriptor we keep */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", seg.ro_fd);
 	fd = open(path, O_RDWR);
 	if (fd >= 0) {
-		assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+		assert_ptr_equal(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0),
+				 MAP_FAILED);
 		assert_int_equal(write(fd, "x", 1), -1);
 		assert_int_equal(ftruncate(fd, 0), -1);
 		close(fd);
