@@ -31,6 +31,7 @@ struct ib_device {
 	const struct hca_profile *profile;
 	uint32_t vendor_id, vendor_part_id;
 	__be64 node_guid;
+	char netdev_name[IFNAMSIZ];
 	struct umem_device umem;
 
 	struct fl_mutex lock; /* LOCK_CORE: all below, lists of contexts' objects, use counts */

@@ -72,6 +72,7 @@ int ib_device_init(struct ib_device *dev, const struct hca_profile *profile, con
 	dev->profile = profile;
 	dev->vendor_id = profile->attr.vendor_id;
 	dev->vendor_part_id = profile->attr.vendor_part_id;
+	memcpy(dev->netdev_name, now.name, sizeof(dev->netdev_name));
 	dev->node_guid = make_guid(now.mac, index);
 	fl_mutex_init(&dev->lock, LOCK_CORE);
 	update_gids(dev, &now);
@@ -81,7 +82,7 @@ int ib_device_init(struct ib_device *dev, const struct hca_profile *profile, con
 void ib_device_refresh(struct ib_device *dev)
 {
 	struct netdev_info now;
-	int err = netdev_query(dev->netdev.name, &now);
+	int err = netdev_query(dev->netdev_name, &now);
 
 	fl_lock(&dev->lock);
 	if (err)

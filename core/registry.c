@@ -193,7 +193,7 @@ static void publish_devices(void)
 
 		snprintf(d->name, sizeof(d->name), "%s", dev->name);
 		snprintf(d->profile, sizeof(d->profile), "%s", dev->profile->name);
-		snprintf(d->netdev, sizeof(d->netdev), "%s", dev->netdev.name);
+		snprintf(d->netdev, sizeof(d->netdev), "%s", dev->netdev_name);
 		memcpy(d->gid, dev->gid[0], sizeof(d->gid));
 		dev->stat = d;
 		dev->umem.stat = d;
