@@ -30,7 +30,7 @@
 #include "util/lock.h"
 #include "util/log.h"
 
-#define STACK_SIZE (256u << 10)
+#define STACK_SIZE (2u << 20) /* address space: what is touched is small, sanitizers want more */
 #define MAX_MSGS   32
 #define MAX_STRAYS 64
 
@@ -144,7 +144,7 @@ static int start_thread(void)
 
 	if (!stack) {
 		stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK | MAP_POPULATE, -1, 0);
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 		if (stack == MAP_FAILED) {
 			stack = NULL;
 			return -ENOMEM;

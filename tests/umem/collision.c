@@ -98,7 +98,6 @@ static void run(bool rude, double seconds)
 {
 	pthread_t t[CHANGERS * 2];
 
-	stop = 0;
 	for (int i = 0; i < CHANGERS; i++) {
 		pthread_create(&t[i], NULL, changer, &area[i]);
 		pthread_create(&t[CHANGERS + i], NULL, rude ? device : polite, &area[i]);
@@ -141,7 +140,7 @@ int main(int argc, char **argv)
 	bool watched = odp->notifier.watched;
 
 	odp->notifier.watched = false;
-	stop = 0;
+	__atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
 	pthread_create(&t, NULL, registrar, NULL);
 	run(true, seconds / 2);
 	pthread_join(t, NULL);
