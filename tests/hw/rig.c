@@ -10,6 +10,7 @@
 #define TEST_SECONDS 60
 
 struct rig_opt opt = {
+	.type = IBV_QPT_RC,
 	.mtu = IBV_MTU_1024,
 	.timeout = 10, /* 4.2 ms */
 	.retry_cnt = 3,
@@ -167,8 +168,17 @@ struct hca_mr *rig_mr(void *addr, size_t len, uint64_t iova, unsigned access, ui
 	return mr;
 }
 
+void rig_again(void)
+{
+	memset(&seg, 0, sizeof(seg));
+	memset(&rig, 0, sizeof(rig));
+	engine_made = false;
+}
+
 void rig_node(void)
 {
+	if (!getenv("FAULTLINE_LOG"))
+		fl_log_level = LOG_NONE; /* errors are what most tests are about */
 	fake_net_is_test_thread();
 	real_time = opt.engine;
 	fake_rx_any_thread = opt.engine;
@@ -195,7 +205,7 @@ void rig_node(void)
 struct hca_qp *rig_qp_new(void)
 {
 	struct hca_qp_init init = {
-		.type = IBV_QPT_RC,
+		.type = opt.type,
 		.pd = PD,
 		.send_cq = rig.scq,
 		.recv_cq = rig.rcq,

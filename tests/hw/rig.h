@@ -57,6 +57,7 @@ struct rig_opt {
 	unsigned qp_access;
 	bool unsignaled, use_srq, odp, engine;
 	const struct hca_profile *profile;
+	enum ibv_qp_type type;
 };
 extern struct rig_opt opt; /* set before rig_up() */
 
@@ -75,6 +76,8 @@ extern struct rig rig;
 
 /* node, device, CQs, MR */
 void rig_node(void);
+/* in the child of a fork: another node is to come */
+void rig_again(void);
 /* the same and rig.qp in RTS */
 void rig_up(void);
 struct hca_qp *rig_qp_new(void); /* in RESET */
