@@ -4,7 +4,9 @@
  * tail count bytes and never wrap; head is shared, tail is the producer's own: a record is there when its
  * first word is not zero. Before a record is published, the word where the next one will begin is
  * zeroed; then the record's first word is stored last. So a short message moves one cache line, the one
- * it is in, and nothing else. Of head the producer keeps a copy and looks again only when it must.
+ * it is in, and nothing else. (The zero words are written some lines ahead, after a record is out: on
+ * its way they would hold it up, since stores become visible in order and each is a cache miss.)
+ * Of head the producer keeps a copy and looks again only when it must.
  *
  * Two flags, each with its pair of fences (the store of one side and the load of the other must not both
  * miss), keep system calls away while both sides run:
@@ -27,6 +29,7 @@
 
 #define RING_MAGIC 0x31676e69726c66ull /* "flring1" */
 #define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+#define RING_AHEAD (4 * RING_ALIGN)
 #define RING_QUARTER (RING_BYTES / 4)
 #define RING_SPAN   (RING_HEADER + 2 * RING_BYTES)
 
@@ -201,6 +204,8 @@ uint8_t *ring_reserve(struct ring_tx *r, uint32_t len)
 		if (!refresh_head(r) || r->tail + need - r->head > RING_BYTES)
 			return NULL;
 	}
+	if (r->dirty < r->tail + round_up(len))
+		r->dirty = r->tail + round_up(len);
 	return r->data + r->tail % RING_BYTES;
 }
 
@@ -209,11 +214,26 @@ static _Atomic uint64_t *first_word(const struct ring_tx *r, uint64_t pos)
 	return (_Atomic uint64_t *)(r->data + pos % RING_BYTES);
 }
 
+/* As far as space is known to be free. */
+static void zero_ahead(struct ring_tx *r)
+{
+	uint64_t end = r->tail + RING_AHEAD;
+
+	if (end > r->head + RING_BYTES)
+		end = r->head + RING_BYTES;
+	if (r->zeroed <= r->tail)
+		r->zeroed = r->tail + RING_ALIGN; /* that word is zero by now */
+	for (; r->zeroed < end; r->zeroed += RING_ALIGN)
+		atomic_store_explicit(first_word(r, r->zeroed), 0, memory_order_relaxed);
+}
+
 void ring_publish(struct ring_tx *r, uint32_t len, const uint8_t line[RING_ALIGN])
 {
 	uint64_t next = r->tail + round_up(len), first;
 
-	atomic_store_explicit(first_word(r, next), 0, memory_order_relaxed);
+	/* where an abandoned reservation has been, what was zero may not be so any more */
+	if (next >= r->zeroed || next < r->dirty)
+		atomic_store_explicit(first_word(r, next), 0, memory_order_relaxed);
 	memcpy(r->data + r->tail % RING_BYTES + sizeof(first), line + sizeof(first),
 	       RING_ALIGN - sizeof(first));
 	memcpy(&first, line, sizeof(first));
@@ -224,6 +244,7 @@ void ring_publish(struct ring_tx *r, uint32_t len, const uint8_t line[RING_ALIGN
 	if (atomic_load_explicit(&r->sh->asleep, memory_order_relaxed) &&
 	    atomic_exchange(&r->sh->asleep, 0))
 		wake(r->data_fd);
+	zero_ahead(r);
 }
 
 bool ring_want_space(struct ring_tx *r, uint32_t len)

@@ -30,7 +30,9 @@ struct ring_tx {
 	struct ring_shared *sh;
 	uint8_t *data;
 	uint64_t tail;
-	uint64_t head; /* as last seen */
+	uint64_t head;	 /* as last seen */
+	uint64_t dirty;	 /* up to where reservations may have written */
+	uint64_t zeroed; /* from tail or dirty up to here every line begins with a zero word */
 	int data_fd;   /* eventfd: wakes the consumer */
 	bool broken;
 };

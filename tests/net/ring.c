@@ -143,6 +143,28 @@ static void unpublished(void)
 	detach();
 }
 
+/* A large reservation, scribbled on and given up, then small records over the same place. */
+static void given_up(void)
+{
+	unsigned i, k;
+	uint8_t *p;
+
+	attach();
+	for (i = 0; i < 20000; i++) {
+		p = ring_reserve(&tx, 1024);
+		CHECK(p);
+		memset(p + 64, 0xff, 1024 - 64);
+		for (k = i % 5; k; k--) {
+			CHECK(ring_reserve(&tx, 64 * k));
+			ring_publish(&tx, 64 * k, one_line);
+			CHECK(ring_peek(&rx)[0] == 1);
+			ring_consume(&rx, 64 * k);
+			CHECK(!ring_peek(&rx));
+		}
+	}
+	detach();
+}
+
 /* full: no more than fits, and who waits for space is told when a good part is free */
 static void full(void)
 {
@@ -279,6 +301,7 @@ int main(void)
 	CHECK(!ring_rx_init(&rx));
 	not_a_ring();
 	unpublished();
+	given_up();
 	full();
 	two_threads();
 	hostile_head();
