@@ -72,19 +72,23 @@ int guard_fetch_add64(uint64_t *p, uint64_t add, uint64_t *orig);
 
 #define LABELS(f)                                                                                  \
 	extern const char f##_begin[], f##_end[], f##_fault[], f##_middle_begin[],                 \
-		f##_middle_end[], f##_middle_fault[];
+		f##_middle_end[], f##_middle_fault[], f##_four_begin[], f##_four_end[],            \
+		f##_words_one[], f##_string_begin[], f##_string_end[], f##_string_fault[];
+#define RANGES(f)                                                                                  \
+	{f##_four_begin, f##_four_end, f##_words_one},                                             \
+		{f##_middle_begin, f##_middle_end, f##_middle_fault},                              \
+		{f##_string_begin, f##_string_end, f##_string_fault}, {f##_begin, f##_end, f##_fault}
 LABELS(guard_copy_sse)
 LABELS(guard_copy_avx)
 extern const char guard_cmpxchg64_begin[], guard_cmpxchg64_end[], guard_fetch_add64_begin[],
 	guard_fetch_add64_end[], guard_atomic_fault[];
 
+/* the first that matches counts: the loop of four words lies within the rest */
 static const struct {
 	const char *begin, *end, *fixup;
 } exception_table[] = {
-	{guard_copy_sse_begin, guard_copy_sse_end, guard_copy_sse_fault},
-	{guard_copy_sse_middle_begin, guard_copy_sse_middle_end, guard_copy_sse_middle_fault},
-	{guard_copy_avx_begin, guard_copy_avx_end, guard_copy_avx_fault},
-	{guard_copy_avx_middle_begin, guard_copy_avx_middle_end, guard_copy_avx_middle_fault},
+	RANGES(guard_copy_sse),
+	RANGES(guard_copy_avx),
 	{guard_cmpxchg64_begin, guard_cmpxchg64_end, guard_atomic_fault},
 	{guard_fetch_add64_begin, guard_fetch_add64_end, guard_atomic_fault},
 };
@@ -391,6 +395,11 @@ static size_t copy_shifted(char *dst, const char *src, size_t len)
 	size_t to_read = len, have = 0;
 	char *out = buf;
 
+	if (len <= ROUND_BYTES) {
+		out += (uintptr_t)src & 7;
+		have = len - copy_words(out, src, len);
+		return len - have + copy_words(dst, out, have);
+	}
 	while (len) {
 		size_t n = to_read, get, put, bad;
 		char *in;

@@ -9,10 +9,12 @@
  * has dst's alignment modulo 8 its loads are aligned as well, so no 8-byte word is torn on either
  * side; for others guard.c goes through a buffer.
  *
- * A fault in the middle part resumes at the loop of words, which gets to the very word that faults;
- * a fault there returns what is left.
+ * A fault in one of the faster parts resumes at the loop of single words, which gets to the very word
+ * that faults; a fault there returns what is left.
  */
 	.text
+
+#define STRING_MIN 8192
 
 	.macro GLOBAL name
 	.globl	\name
@@ -34,9 +36,27 @@ GLOBAL \name\()_begin
 	jnz	10f
 1:	cmp	$(2 * \step + 40), %rax
 	jae	20f
-	/* words; also where a fault in the middle part comes out */
+	/* words, by four and by one; the latter is also where a fault elsewhere comes out */
 GLOBAL \name\()_words
-	cmp	$8, %rax
+	cmp	$32, %rax
+	jb	8f
+GLOBAL \name\()_four_begin
+7:	mov	(%rsi), %rcx
+	mov	8(%rsi), %rdx
+	mov	16(%rsi), %r8
+	mov	24(%rsi), %r9
+	mov	%rcx, (%rdi)
+	mov	%rdx, 8(%rdi)
+	mov	%r8, 16(%rdi)
+	mov	%r9, 24(%rdi)
+GLOBAL \name\()_four_end
+	add	$32, %rsi
+	add	$32, %rdi
+	sub	$32, %rax
+	cmp	$32, %rax
+	jae	7b
+GLOBAL \name\()_words_one
+8:	cmp	$8, %rax
 	jb	3f
 2:	mov	(%rsi), %rcx
 	mov	%rcx, (%rdi)
@@ -109,25 +129,39 @@ GLOBAL \name\()_words
 GLOBAL \name\()_end
 	/* the middle: leaves at least 8 bytes */
 GLOBAL \name\()_middle_begin
-21:
+21:	cmp	$STRING_MIN, %rax
+	jae	30f
+22:
 	\vec
 	add	$\step, %rsi
 	add	$\step, %rdi
 	sub	$\step, %rax
 	cmp	$(\step + 8), %rax
-	jae	21b
+	jae	22b
 GLOBAL \name\()_middle_end
 	.ifc \vec, VEC_AVX
 	vzeroupper
 	.endif
 	jmp	\name\()_words
+	/* long: words by the CPU's own loop, all but the last 8 to 15 bytes */
+30:	lea	-8(%rax), %rcx
+	shr	$3, %rcx
+	lea	(, %rcx, 8), %rdx
+	sub	%rdx, %rax
+GLOBAL \name\()_string_begin
+	rep movsq
+GLOBAL \name\()_string_end
+	jmp	\name\()_words
+GLOBAL \name\()_string_fault
+	lea	(%rax, %rcx, 8), %rax
+	jmp	\name\()_words_one
 GLOBAL \name\()_fault
 	ret
 GLOBAL \name\()_middle_fault
 	.ifc \vec, VEC_AVX
 	vzeroupper
 	.endif
-	jmp	\name\()_words
+	jmp	\name\()_words_one
 	.cfi_endproc
 	.size	\name, . - \name
 	.endm

@@ -61,6 +61,37 @@ static void faults(void)
 	CHECK(copy_guarded(m, f + P, 32) == 32);
 }
 
+/* the same for lengths that are copied by other means */
+static void long_faults(void)
+{
+	static const size_t sizes[] = {2000, 8192, 8200, 20000, 40001, 65536};
+	char *m = anon(17 * P), *other = anon(32 * P);
+
+	mprotect(m + 16 * P, P, PROT_NONE);
+	for (size_t i = 0; i < 16 * P; i++)
+		m[i] = (char)(i * 13 + (i >> 8));
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		for (size_t o = 0; o < 9; o++)
+			for (size_t extra = 1; extra < 9000; extra = extra * 7 + 1) {
+				char *at = m + 16 * P - sizes[i];
+				size_t left = copy_guarded(other + o, at, sizes[i] + extra);
+
+				CHECK(left >= extra && left < extra + 8);
+				CHECK(!memcmp(other + o, at, sizes[i] + extra - left));
+				left = copy_guarded(at, other + o, sizes[i] + extra);
+				CHECK(left >= extra && left < extra + 8);
+				CHECK(!memcmp(other + o, at, sizes[i] + extra - left));
+			}
+	for (size_t n = 8180; n < 40000; n += 1237)
+		for (size_t o = 0; o < 64; o += 5) {
+			memset(other, 0, 16 * P);
+			CHECK(!copy_guarded(other + o, m + 3, n));
+			CHECK(!memcmp(other + o, m + 3, n) && !other[o + n]);
+			CHECK(!copy_guarded(other + o, m + (o & 7), n));
+			CHECK(!memcmp(other + o, m + (o & 7), n) && !other[o + n]);
+		}
+}
+
 static void atomics(void)
 {
 	uint64_t v = 41, orig = 0, *none = (uint64_t *)gone(P);
@@ -281,6 +312,7 @@ int main(void)
 	mm_start("auto");
 	copies();
 	faults();
+	long_faults();
 	atomics();
 	return 0;
 }
