@@ -397,8 +397,11 @@ static void key_dies_in_a_message(void)
 
 static void recv_error(struct roce_pkt pkt, enum ibv_wc_status status)
 {
+	/* too long is the peer's fault (9.7.5.2.5), a receive that cannot be written is ours */
+	uint8_t syndrome = status == IBV_WC_LOC_LEN_ERR ? AETH_NAK_INVALID_REQ : AETH_NAK_REM_OP_ERR;
+
 	rx(pkt);
-	TX_NAK(AETH_NAK_REM_OP_ERR, pkt.psn);
+	TX_NAK(syndrome, pkt.psn);
 	TX_NONE();
 	wc_next(rig.rcq, status, 1);
 	RWC(WR_FLUSH_ERR, 2);
