@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion queues: a ring of CQEs, one lock. head and tail are also read without it, for the empty
- * test that every poll begins with; a poll that then finds nothing makes progress for the process.
+ * test that every poll begins with; a poll that then finds nothing makes progress for the process. The
+ * ring holds one entry more than was granted, a power of two: as on ConnectX, where perftest relies on
+ * two in a CQ of one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,15 +25,14 @@ int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uo
 
 	if (!c)
 		return -ENOMEM;
-	c->ring = calloc(pow2_at_least(depth), sizeof(*c->ring));
+	c->ring = calloc(pow2_at_least(depth + 1), sizeof(*c->ring));
 	if (!c->ring) {
 		free(c);
 		return -ENOMEM;
 	}
 	fl_mutex_init(&c->lock, LOCK_CQ);
 	c->dev = dev;
-	c->depth = depth;
-	c->mask = pow2_at_least(depth) - 1;
+	c->mask = pow2_at_least(depth + 1) - 1;
 	c->timestamps = timestamps;
 	c->uobject = uobject;
 	*cq = c;
@@ -60,15 +61,18 @@ static bool cq_fires(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
 	uint32_t tail;
-	bool fire;
+	bool fire, first;
 
 	fl_lock(&cq->lock);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->depth) {
+	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) > cq->mask) {
+		first = !cq->overflowed;
+		cq->overflowed = true;
 		fl_unlock(&cq->lock);
-		fl_warn("CQ of %u entries overflowed: a completion of QP 0x%06x is lost; "
-			"make the CQ as deep as all queues that use it together",
-			cq->depth, wc->qp_num);
+		if (first)
+			fl_warn("CQ of %u entries overflowed: a completion of QP 0x%06x is lost; "
+				"make the CQ as deep as all queues that use it together",
+				cq->mask + 1, wc->qp_num);
 		hca_event_ops.cq_async(cq->uobject, IBV_EVENT_CQ_ERR);
 		return;
 	}
@@ -174,7 +178,7 @@ void hca_cq_clean(struct hca_cq *cq, uint32_t qpn)
 
 int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 {
-	struct hca_cqe *ring = calloc(pow2_at_least(depth), sizeof(*ring)), *old;
+	struct hca_cqe *ring = calloc(pow2_at_least(depth + 1), sizeof(*ring)), *old;
 	int rc = 0;
 
 	if (!ring)
@@ -184,11 +188,11 @@ int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 		old = ring;
 		rc = -EINVAL;
 	} else {
-		cq_move(cq, ring, pow2_at_least(depth) - 1, 0);
+		cq_move(cq, ring, pow2_at_least(depth + 1) - 1, 0);
 		old = cq->ring;
 		cq->ring = ring;
-		cq->depth = depth;
-		cq->mask = pow2_at_least(depth) - 1;
+		cq->mask = pow2_at_least(depth + 1) - 1;
+		cq->overflowed = false;
 	}
 	fl_unlock(&cq->lock);
 	free(old);

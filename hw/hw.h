@@ -82,7 +82,8 @@ struct hca_cq {
 	struct hca_dev *dev;
 	void *uobject;
 	struct hca_cqe *ring;
-	uint32_t depth, mask;
+	uint32_t mask;
+	bool overflowed; /* and said so */
 	_Atomic uint32_t head, tail; /* head: next to poll; written under the lock, read without */
 	enum { CQ_NOT_ARMED, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
 	bool timestamps;

@@ -114,6 +114,25 @@ void hca_node_fork_child(void)
 	pf_fork_child();
 }
 
+/*
+ * A process that ends with ACKs still to be sent would look to its peers like one that was killed. Locks
+ * are only tried: exit() may be called from anywhere.
+ */
+__attribute__((destructor)) static void last_acks(void)
+{
+	struct hca_node *node = hca_node;
+	struct hca_qp *qp;
+	uint32_t i;
+
+	for (i = 0; node && i < QP_MAX; i++) {
+		qp = atomic_load_explicit(&node->qp[i], memory_order_acquire);
+		if (!qp || !fl_trylock(&qp->lock))
+			continue;
+		resp_send_ack(qp);
+		fl_unlock(&qp->lock);
+	}
+}
+
 int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,
 		   struct hca_dev **dev)
 {

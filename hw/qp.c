@@ -239,7 +239,7 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr)
 	*attr = qp->attr;
 	attr->qp_state = attr->cur_qp_state = qp->state;
 	attr->cap = qp->cap;
-	attr->sq_draining = qp->state == IBV_QPS_SQD && qp->sq_tail != qp->sq_send;
+	attr->sq_draining = qp->state == IBV_QPS_SQD && !qp->req.drained_said;
 	if (qp->state >= IBV_QPS_RTR)
 		attr->rq_psn = qp->resp.psn;
 	if (qp->state >= IBV_QPS_RTS)
@@ -420,6 +420,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 			return rc;
 	}
 	fl_lock(&qp->lock);
+	resp_send_ack(qp);
 	if (path || reset) {
 		old = qp->path;
 		qp->path = path;
@@ -449,6 +450,7 @@ void hca_qp_destroy(struct hca_qp *qp)
 	if (!hca_dev_alive(qp->dev))
 		return; /* a forked parent's: it is not ours to end */
 	fl_lock(&qp->lock);
+	resp_send_ack(qp); /* a completion that was seen must not look lost to the peer */
 	qp_reset(qp);
 	qp->qpn = 0;
 	path = qp->path;
