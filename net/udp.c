@@ -48,7 +48,7 @@ struct udp_rx {
 	struct mmsghdr msgs[RX_PKTS];
 	struct iovec iov[RX_PKTS];
 	struct sockaddr_storage from[RX_PKTS];
-	/* IP and UDP headers, made up for the ICRC, are not here: roce_icrc() takes them apart */
+	/* each with room before it for the UDP header that is made up for the ICRC */
 	uint8_t bytes[RX_PKTS][UDP_HDR + RX_BYTES];
 };
 
