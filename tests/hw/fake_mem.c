@@ -2,6 +2,7 @@
 /* See fake_mem.h. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,10 @@ struct fake_odp {
 struct fake_range fake_sleeps, fake_denied, fake_broken;
 unsigned fake_faults, fake_forced, fake_released, fake_key_waits;
 
-static struct faultline_hazard hazard_storage;
-static __thread struct faultline_hazard *announced;
+/* a slot a thread; good for as many threads as a test has */
+static struct faultline_hazard hazards[64];
+static unsigned hazards_given;
+static __thread struct faultline_hazard *mine, *announced;
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
@@ -165,7 +168,11 @@ struct faultline_hazard *dma_begin(uint64_t start, uint64_t end, uint32_t key)
 		fprintf(stderr, "dma_begin: nested, or of nothing: %#lx..%#lx\n", start, end);
 		abort();
 	}
-	announced = &hazard_storage;
+	if (!mine)
+		mine = &hazards[__atomic_fetch_add(&hazards_given, 1, __ATOMIC_RELAXED) % 64];
+	/* pairs with dma_wait_key() */
+	__atomic_store_n(&mine->key, key, __ATOMIC_SEQ_CST);
+	announced = mine;
 	return announced;
 }
 
@@ -174,11 +181,17 @@ void dma_end(struct faultline_hazard *h)
 	if (announced != h)
 		abort();
 	announced = NULL;
+	__atomic_store_n(&h->key, 0, __ATOMIC_RELEASE);
 }
 
 void dma_wait_key(uint32_t key)
 {
+	unsigned i;
+
 	__atomic_fetch_add(&fake_key_waits, 1, __ATOMIC_RELAXED);
+	for (i = 0; i < 64; i++)
+		while (__atomic_load_n(&hazards[i].key, __ATOMIC_SEQ_CST) == key)
+			sched_yield();
 }
 
 size_t copy_guarded(void *dst, const void *src, size_t len)

@@ -110,7 +110,10 @@ void rig_workers_idle(void)
 
 	/* one that was just woken still counts as idle, so look for a while */
 	while (calm < 50) {
-		calm = __atomic_load_n(&workers_idle, __ATOMIC_SEQ_CST) == workers ? calm + 1 : 0;
+		calm = __atomic_load_n(&workers_idle, __ATOMIC_SEQ_CST) ==
+				       __atomic_load_n(&workers, __ATOMIC_SEQ_CST)
+			       ? calm + 1
+			       : 0;
 		usleep(200);
 	}
 }

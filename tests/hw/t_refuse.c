@@ -397,7 +397,7 @@ static void key_dies_in_a_message(void)
 
 static void recv_error(struct roce_pkt pkt, enum ibv_wc_status status)
 {
-	/* too long is the peer's fault (9.7.5.2.5), a receive that cannot be written is ours */
+	/* too long is an invalid request (9.9.3.1.2), a receive that cannot be written is ours */
 	uint8_t syndrome = status == IBV_WC_LOC_LEN_ERR ? AETH_NAK_INVALID_REQ : AETH_NAK_REM_OP_ERR;
 
 	rx(pkt);
