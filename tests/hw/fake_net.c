@@ -229,6 +229,11 @@ const char *net_path_link(const struct net_path *path)
 	return path->link;
 }
 
+uint32_t net_path_window(const struct net_path *path, uint32_t mtu)
+{
+	return strcmp(fake_link, "udp") ? UINT32_MAX : FAKE_UDP_WINDOW / mtu;
+}
+
 uint32_t net_path_max_train(const struct net_path *path)
 {
 	return fake_max_train;

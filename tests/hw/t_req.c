@@ -197,7 +197,7 @@ static void window(void)
 		psn += pkt.npkts;
 		bytes += pkt.payload_len;
 	}
-	CHECK_EQ(bytes, REQ_WINDOW_BYTES_UDP);
+	CHECK_EQ(bytes, FAKE_UDP_WINDOW);
 	rx_ack(100); /* one packet is acknowledged: one more goes */
 	TX(RDMA_WRITE_MIDDLE, psn, 1, 1024);
 	TX_NONE();
@@ -217,7 +217,7 @@ static void read_in_pieces(void)
 	rig_up();
 	CHECK_EQ(post(wr_data(IBV_WR_RDMA_READ, 1, 11, sizeof(buf))), 0);
 	while (left) {
-		n = left < REQ_WINDOW_BYTES_UDP ? left : REQ_WINDOW_BYTES_UDP;
+		n = left < FAKE_UDP_WINDOW ? left : FAKE_UDP_WINDOW;
 		pkt = TX(RDMA_READ_REQUEST, psn, 1, 0);
 		CHECK_EQ(pkt.va, REMOTE_VA + va);
 		CHECK_EQ(pkt.dma_len, n);
