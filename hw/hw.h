@@ -29,7 +29,6 @@
 
 /* Unacknowledged packets a requester may have out: bounds what a paused responder must keep. */
 #define REQ_WINDOW_BYTES (1u << 20)
-#define REQ_WINDOW_BYTES_UDP (256u << 10)
 #define RESP_BACKLOG_BYTES (8u << 20)
 
 struct hca_timer_heap {

@@ -137,7 +137,7 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	mr->addr = umem->address;
 	mr->umem = umem;
 	mr->ent = (struct faultline_mr *)seg_ptr(dev->node->seg, dev->node->seg->s->mr_table) + index;
-	umem->stat = mr->ent;
+	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_RELAXED); /* the event thread counts by it */
 	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
 	*out = mr;
 	return 0;
@@ -174,7 +174,7 @@ void hca_mr_destroy(struct hca_mr *mr)
 	__atomic_store_n(&mr->ent->key, 0, __ATOMIC_SEQ_CST);
 	dma_wait_key(key);
 	mr_wait_refs(mr);
-	mr->umem->stat = NULL;
+	__atomic_store_n(&mr->umem->stat, NULL, __ATOMIC_RELAXED);
 	ib_umem_release(mr->umem);
 	mr->umem = NULL;
 	fl_lock(&mrs.lock);

@@ -9,6 +9,8 @@
 
 struct hca_node *hca_node;
 
+#define LAST_POLLS 64
+
 /*
  * A train from a link is what a peer says it is: that its parts agree is checked here, once, for all
  * who read it.
@@ -89,7 +91,6 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	node->timers.wake_at = UINT64_MAX;
 	fl_mutex_init(&node->qp_lock, LOCK_CORE);
 	fl_mutex_init(&node->timers.lock, LOCK_TIMER);
-	dma_init(seg);
 	rc = mr_table_init(seg->s->mr_entries);
 	if (!rc)
 		rc = net_open(cfg, seg, &seg->s->device[0], &node_net_ops, node, &node->net);
@@ -115,8 +116,8 @@ void hca_node_fork_child(void)
 }
 
 /*
- * A process that ends with ACKs still to be sent would look to its peers like one that was killed. Locks
- * are only tried: exit() may be called from anywhere.
+ * A process that ends with ACKs still to be sent would look to its peers like one that was killed. And
+ * what came to its socket for others of the host (udp.c) goes on to them.
  */
 __attribute__((destructor)) static void last_acks(void)
 {
@@ -131,6 +132,8 @@ __attribute__((destructor)) static void last_acks(void)
 		resp_send_ack(qp);
 		fl_unlock(&qp->lock);
 	}
+	for (i = 0; node && i < LAST_POLLS && net_poll(node->net, LAST_POLLS); i++)
+		;
 }
 
 int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,

@@ -373,10 +373,10 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 		break;
 	case IBV_QPS_RTS:
 		if (old == IBV_QPS_RTR) {
-			bool udp = !strcmp(net_path_link(qp->path), "udp");
-
 			qp->req.psn = qp->req.una = qp->req.psn_high = qp->attr.sq_psn;
-			qp->req.window = (udp ? REQ_WINDOW_BYTES_UDP : REQ_WINDOW_BYTES) / qp->mtu;
+			qp->req.window = net_path_window(qp->path, qp->mtu);
+			if (qp->req.window > REQ_WINDOW_BYTES / qp->mtu)
+				qp->req.window = REQ_WINDOW_BYTES / qp->mtu;
 			qp->req.retry_left = qp->attr.retry_cnt;
 			qp->req.rnr_left = qp->attr.rnr_retry;
 		}
