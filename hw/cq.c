@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Completion queues: a ring of CQEs, one lock. head and tail are also read without it, for the empty
- * test that every poll begins with; a poll that then finds nothing makes progress for the process. The
- * ring holds one entry more than was granted, a power of two: as on ConnectX, where perftest relies on
- * two in a CQ of one.
+ * test that every poll begins with; a poll that then finds nothing makes progress for the process.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,6 +16,12 @@ void hca_set_event_ops(const struct hca_event_ops *ops)
 	hca_event_ops = *ops;
 }
 
+/* perftest makes a send CQ of one entry and has two in it when it uses events; NICs' rings hold two. */
+static uint32_t capacity(uint32_t depth)
+{
+	return depth < 2 ? 2 : depth;
+}
+
 int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uobject,
 		  struct hca_cq **cq)
 {
@@ -25,14 +29,15 @@ int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uo
 
 	if (!c)
 		return -ENOMEM;
-	c->ring = calloc(pow2_at_least(depth + 1), sizeof(*c->ring));
+	c->ring = calloc(pow2_at_least(capacity(depth)), sizeof(*c->ring));
 	if (!c->ring) {
 		free(c);
 		return -ENOMEM;
 	}
 	fl_mutex_init(&c->lock, LOCK_CQ);
 	c->dev = dev;
-	c->mask = pow2_at_least(depth + 1) - 1;
+	c->depth = capacity(depth);
+	c->mask = pow2_at_least(c->depth) - 1;
 	c->timestamps = timestamps;
 	c->uobject = uobject;
 	*cq = c;
@@ -65,14 +70,14 @@ void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 
 	fl_lock(&cq->lock);
 	tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
-	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) > cq->mask) {
+	if (tail - atomic_load_explicit(&cq->head, memory_order_relaxed) >= cq->depth) {
 		first = !cq->overflowed;
 		cq->overflowed = true;
 		fl_unlock(&cq->lock);
 		if (first)
 			fl_warn("CQ of %u entries overflowed: a completion of QP 0x%06x is lost; "
 				"make the CQ as deep as all queues that use it together",
-				cq->mask + 1, wc->qp_num);
+				cq->depth, wc->qp_num);
 		hca_event_ops.cq_async(cq->uobject, IBV_EVENT_CQ_ERR);
 		return;
 	}
@@ -178,7 +183,7 @@ void hca_cq_clean(struct hca_cq *cq, uint32_t qpn)
 
 int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 {
-	struct hca_cqe *ring = calloc(pow2_at_least(depth + 1), sizeof(*ring)), *old;
+	struct hca_cqe *ring = calloc(pow2_at_least(capacity(depth)), sizeof(*ring)), *old;
 	int rc = 0;
 
 	if (!ring)
@@ -188,10 +193,11 @@ int hca_cq_resize(struct hca_cq *cq, uint32_t depth)
 		old = ring;
 		rc = -EINVAL;
 	} else {
-		cq_move(cq, ring, pow2_at_least(depth + 1) - 1, 0);
+		cq_move(cq, ring, pow2_at_least(capacity(depth)) - 1, 0);
 		old = cq->ring;
 		cq->ring = ring;
-		cq->mask = pow2_at_least(depth + 1) - 1;
+		cq->depth = capacity(depth);
+		cq->mask = pow2_at_least(cq->depth) - 1;
 		cq->overflowed = false;
 	}
 	fl_unlock(&cq->lock);

@@ -49,11 +49,21 @@ int hca_dev_create(const struct hca_profile *profile, struct faultline_device *s
  * and calls nothing of this room.
  */
 
+/* where a datagram goes */
+struct hca_av {
+	uint32_t pd; /* its handle */
+	uint8_t sgid[16], dgid[16];
+	uint8_t tclass, hop_limit;
+	uint32_t flow_label;
+};
+
 struct hca_event_ops {
 	void (*comp)(void *uobject);			       /* a CQ that was armed has a completion */
 	void (*cq_async)(void *uobject, enum ibv_event_type);  /* IBV_EVENT_CQ_ERR */
 	void (*qp_async)(void *uobject, enum ibv_event_type);  /* ACCESS_ERR, REQ_ERR, FATAL, COMM_EST, SQ_DRAINED, LAST_WQE */
 	void (*srq_async)(void *uobject, enum ibv_event_type); /* SRQ_LIMIT_REACHED */
+	/* no event: what an address handle of a work request says; good for as long as the handle */
+	const struct hca_av *(*av)(struct ibv_ah *ah);
 };
 void hca_set_event_ops(const struct hca_event_ops *ops);
 
@@ -102,6 +112,7 @@ struct hca_qp_init {
 	struct hca_srq *srq; /* or NULL */
 	struct ibv_qp_cap cap; /* granted: core has rounded it */
 	bool sq_sig_all;
+	uint32_t port_mtu; /* bytes: the longest datagram */
 	void *uobject;
 };
 
@@ -115,12 +126,15 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr);
  * limits) and holds no lock; sgid is what attr->ah_attr names. Returns what net_path_open() returns.
  */
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask, const uint8_t sgid[16]);
-/* its CQEs that are still in a CQ are removed, as the specification says */
+/* its CQEs that are still in a CQ are removed, as the specification says; when it returns no event of it
+ * is being told, nor will be */
 void hca_qp_destroy(struct hca_qp *qp);
 
 /* As ibv_post_send() and ibv_post_recv(): 0 or a POSITIVE errno, *bad the first not posted. EINVAL: state,
  * opcode, too many SGEs, inline too long; ENOMEM: queue full; EIO: the QP is a forked parent's. */
 int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+/* the same, but of a list that cannot be posted whole nothing is */
+int hca_post_send_all(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
 /* ---- shared receive queues ---- */
@@ -129,6 +143,7 @@ int hca_srq_create(struct hca_dev *dev, uint32_t pd, uint32_t max_wr, uint32_t m
 		   struct hca_srq **srq);
 int hca_srq_modify(struct hca_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void hca_srq_query(struct hca_srq *srq, struct ibv_srq_attr *attr);
+/* no QP uses it any more; when it returns no event of it is being told, nor will be */
 void hca_srq_destroy(struct hca_srq *srq);
 int hca_post_srq_recv(struct hca_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 

@@ -7,6 +7,7 @@
  *   req.c   requester: turns send WQEs into request packets
  *   resp.c  responder: executes requests from the peer, answers
  *   comp.c  completer: takes the answers, retires send WQEs
+ * and ud.c requester and responder of the transport that has no connection.
  * Each can pause, and only it: for room on the link, for a page fault (pf.c), for an RNR timer.
  *
  * QPs and MRs live in type-stable memory: what an index had once stays a struct of that kind for the
@@ -30,6 +31,8 @@
 /* Unacknowledged packets a requester may have out: bounds what a paused responder must keep. */
 #define REQ_WINDOW_BYTES (1u << 20)
 #define RESP_BACKLOG_BYTES (8u << 20)
+
+#define GRH_BYTES 40 /* before a datagram's data */
 
 struct hca_timer_heap {
 	struct fl_mutex lock;
@@ -81,7 +84,7 @@ struct hca_cq {
 	struct hca_dev *dev;
 	void *uobject;
 	struct hca_cqe *ring;
-	uint32_t mask;
+	uint32_t depth, mask;
 	bool overflowed; /* and said so */
 	_Atomic uint32_t head, tail; /* head: next to poll; written under the lock, read without */
 	enum { CQ_NOT_ARMED, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
@@ -181,9 +184,19 @@ struct send_wqe {
 	bool signaled, fence, solicited, inline_data;
 	bool started; /* has its PSNs */
 	__be32 imm;
-	uint32_t rkey;
-	uint64_t remote_addr;
-	uint64_t compare_add, swap;
+	union {
+		uint32_t rkey;
+		uint32_t qkey; /* UD */
+	};
+	union {
+		uint64_t remote_addr;
+		struct net_path *path; /* UD; NULL: the address handle is of another PD */
+	};
+	union {
+		uint64_t compare_add;
+		uint32_t dest_qpn; /* UD */
+	};
+	uint64_t swap;
 	uint32_t length;
 	uint32_t first_psn, last_psn;
 	uint32_t sent;	/* bytes handed to the link, or, READ: asked for */
@@ -201,7 +214,7 @@ struct send_wqe {
 struct kept_pkt {
 	struct cds_list_head node;
 	struct roce_pkt pkt;
-	uint8_t payload[];
+	uint8_t payload[]; /* and the GRH behind it, of a datagram */
 };
 
 struct pkt_queue {
@@ -236,6 +249,8 @@ struct hca_qp {
 	_Atomic(enum ibv_qp_state) state; /* changed under the lock; posting reads it without */
 	struct ibv_qp_attr attr;
 	struct net_path *path;
+	struct ud_paths *ud; /* UD: in place of the one path */
+	uint32_t port_mtu;
 	uint32_t mtu;
 
 	/* send queue: counters that wrap; tail <= send <= head */
@@ -328,7 +343,9 @@ static inline bool wqe_is_atomic(const struct send_wqe *w)
 /* the transport's part of an opcode */
 static inline uint8_t qp_transport(const struct hca_qp *qp)
 {
-	return qp->type == IBV_QPT_UC ? IBV_OPCODE_UC : IBV_OPCODE_RC;
+	return qp->type == IBV_QPT_UC	? IBV_OPCODE_UC
+	       : qp->type == IBV_QPT_UD ? IBV_OPCODE_UD
+					: IBV_OPCODE_RC;
 }
 
 /* Finds and locks; NULL: no such QP. */
@@ -348,6 +365,13 @@ void pkt_trim(struct roce_pkt *pkt, uint32_t n);
 
 /* ---- req.c, comp.c, resp.c: all with the QP locked ---- */
 
+/* the argument of req_fill_from_wqe(), which copies a send WQE's data to a link */
+struct req_fill {
+	struct hca_qp *qp;
+	struct send_wqe *wqe;
+	struct mr_miss miss;
+};
+int req_fill_from_wqe(void *arg, uint8_t *dst, uint32_t off, uint32_t len);
 void req_run(struct hca_qp *qp);
 /* the send WQE that psn is in becomes the next to send, from psn on */
 void req_go_back(struct hca_qp *qp, uint32_t psn);
@@ -362,6 +386,33 @@ void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
 void resp_resume(struct hca_qp *qp);
 void resp_send_ack(struct hca_qp *qp);
 void resp_reset(struct hca_qp *qp);
+/* the receive WQE that the next message goes to is in resp.wqe: 0 or -ENOENT */
+int resp_take_wqe(struct hca_qp *qp);
+static inline bool resp_listens(const struct hca_qp *qp)
+{
+	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
+	       qp->state == IBV_QPS_SQE;
+}
+
+/* ---- ud.c: what is other for datagrams; with the QP locked, but where said ---- */
+
+struct ud_paths;
+struct ud_path;
+struct ud_paths *ud_paths_new(void);
+void ud_paths_free(struct ud_paths *t); /* it is empty */
+struct ud_path *ud_paths_take(struct ud_paths *t, uint32_t *slots);
+void ud_paths_close(struct ud_path *v, uint32_t slots); /* QP not locked */
+/*
+ * Opens the paths that the list of work requests needs; QP not locked. 0, or an errno (positive), and
+ * *stop is the work request that cannot be posted for it.
+ */
+int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **stop);
+int ud_check_wr(const struct ibv_send_wr *wr);
+void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr);
+void ud_flush_sends(struct hca_qp *qp);
+void ud_run(struct hca_qp *qp);
+void ud_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
+void ud_resume(struct hca_qp *qp);
 
 /* vendor_err of IBV_WC_RETRY_EXC_ERR: why, as far as can be told */
 #define VENDOR_ERR_NO_ANSWER 0x81 /* nothing was heard from the peer since the request */

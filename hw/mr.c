@@ -15,6 +15,10 @@
 
 #define MR_CHUNK 1024
 
+/* what an access reads before it knows that its key is alive */
+#define MR_GET(field)	 __atomic_load_n(&(field), __ATOMIC_RELAXED)
+#define MR_SET(field, v) __atomic_store_n(&(field), v, __ATOMIC_RELAXED)
+
 static struct {
 	struct fl_mutex lock; /* LOCK_MR_TABLE */
 	struct hca_mr *_Atomic *chunks; /* of MR_CHUNK; set once, never freed */
@@ -130,11 +134,11 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	fl_unlock(&mrs.lock);
 	mr = mr_at(index);
 	mr->dev = dev;
-	mr->pd = pd;
-	mr->access = access;
-	mr->iova = iova;
-	mr->length = umem->length;
-	mr->addr = umem->address;
+	MR_SET(mr->pd, pd);
+	MR_SET(mr->access, access);
+	MR_SET(mr->iova, iova);
+	MR_SET(mr->length, umem->length);
+	MR_SET(mr->addr, umem->address);
 	mr->umem = umem;
 	mr->ent = (struct faultline_mr *)seg_ptr(dev->node->seg, dev->node->seg->s->mr_table) + index;
 	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_RELAXED); /* the event thread counts by it */
@@ -206,14 +210,17 @@ static int mr_begin(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsi
 		    struct mr_span *span)
 {
 	struct hca_mr *mr = mr_of_key(key);
-	uint64_t off;
+	uint64_t off, start, length;
 
-	if (!mr || mr->pd != pd || (mr->access & access) != access)
+	/* Relaxed, and good only if the key is the same after dma_begin(): see the head of this file. */
+	if (!mr || MR_GET(mr->pd) != pd || (MR_GET(mr->access) & access) != access)
 		return -EACCES;
-	off = iova - mr->iova;
-	if (iova < mr->iova || off > mr->length || len > mr->length - off)
+	start = MR_GET(mr->iova);
+	length = MR_GET(mr->length);
+	off = iova - start;
+	if (iova < start || off > length || len > length - off)
 		return -EACCES;
-	span->addr = mr->addr + off;
+	span->addr = MR_GET(mr->addr) + off;
 	span->hazard = dma_begin(span->addr, span->addr + len, key);
 	if (atomic_load(&mr->key) != key) { /* pairs with hca_mr_destroy() */
 		dma_end(span->hazard);

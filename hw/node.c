@@ -41,7 +41,8 @@ void node_rx(void *ctx, const struct roce_pkt *pkt)
 	}
 	qp = qp_lookup_lock(pkt->dest_qpn);
 	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
-	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff || !qp->path) {
+	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff ||
+	    (!qp->path && !qp->ud)) {
 		cnt_inc(qp ? qp->dev->stat : stat, FL_CNT_rx_unknown_qp);
 		if (qp)
 			qp_unlock(qp);
@@ -49,7 +50,9 @@ void node_rx(void *ctx, const struct roce_pkt *pkt)
 	}
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_pkts, pkt->npkts);
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_bytes, pkt->payload_len);
-	if (roce_opcode[pkt->opcode].flags & ROCE_F_REQ)
+	if (qp->ud)
+		ud_rx(qp, pkt);
+	else if (roce_opcode[pkt->opcode].flags & ROCE_F_REQ)
 		resp_rx(qp, pkt);
 	else
 		comp_rx(qp, pkt);

@@ -25,7 +25,7 @@ void pkt_queue_clear(struct pkt_queue *q)
 
 static uint64_t kept_bytes(const struct roce_pkt *pkt)
 {
-	return sizeof(struct kept_pkt) + pkt->payload_len;
+	return sizeof(struct kept_pkt) + pkt->payload_len + (pkt->grh ? GRH_BYTES : 0);
 }
 
 /* The oldest leaves the queue; the caller frees it, or puts it back. NULL: none. */
@@ -64,14 +64,15 @@ bool pkt_queue_add(struct pkt_queue *q, const struct roce_pkt *pkt, bool front)
 
 	if (!front && q->bytes + kept_bytes(pkt) > RESP_BACKLOG_BYTES)
 		return false;
-	k = malloc(sizeof(*k) + pkt->payload_len);
+	k = malloc(kept_bytes(pkt));
 	if (!k)
 		return false;
 	k->pkt = *pkt;
 	if (pkt->payload_len)
 		memcpy(k->payload, pkt->payload, pkt->payload_len);
 	k->pkt.payload = k->payload;
-	k->pkt.grh = NULL;
+	if (pkt->grh)
+		k->pkt.grh = memcpy(k->payload + pkt->payload_len, pkt->grh, GRH_BYTES);
 	q->bytes += kept_bytes(pkt);
 	if (front)
 		cds_list_add(&k->node, &q->list);
@@ -165,6 +166,11 @@ static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
 	if (rq_init(&qp->rq, init->srq ? 0 : init->cap.max_recv_wr, init->cap.max_recv_sge) ||
 	    !qp->sq || !qp->resp.atomics || !qp->resp.wqe)
 		return -ENOMEM;
+	if (init->type == IBV_QPT_UD) {
+		qp->ud = ud_paths_new();
+		if (!qp->ud)
+			return -ENOMEM;
+	}
 	return 0;
 }
 
@@ -174,6 +180,8 @@ static void qp_free_queues(struct hca_qp *qp)
 	free(qp->resp.atomics);
 	free(qp->resp.wqe);
 	rq_destroy(&qp->rq);
+	ud_paths_free(qp->ud);
+	qp->ud = NULL;
 	qp->sq = NULL;
 	qp->resp.atomics = NULL;
 	qp->resp.wqe = NULL;
@@ -187,7 +195,7 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 
 	if (!hca_dev_alive(dev))
 		return -EIO;
-	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC)
+	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
 		return -EOPNOTSUPP;
 	rc = engine_start(node);
 	if (rc)
@@ -205,6 +213,7 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 	qp->cap = init->cap;
 	qp->sq_sig_all = init->sq_sig_all;
 	qp->uobject = init->uobject;
+	qp->port_mtu = init->port_mtu;
 	qp->state = IBV_QPS_RESET;
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	rc = qp_alloc_queues(qp, init);
@@ -365,7 +374,7 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 		memset(&qp->attr, 0, sizeof(qp->attr));
 		break;
 	case IBV_QPS_RTR:
-		qp->mtu = 128u << qp->attr.path_mtu;
+		qp->mtu = qp->ud ? qp->port_mtu : 128u << qp->attr.path_mtu;
 		qp->resp.psn = qp->backlog.next_psn = qp->attr.rq_psn;
 		qp->resp.num_atomics = qp->attr.max_dest_rd_atomic;
 		if (!qp->resp.num_atomics || qp->resp.num_atomics > qp->num_saved_max)
@@ -374,7 +383,7 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 	case IBV_QPS_RTS:
 		if (old == IBV_QPS_RTR) {
 			qp->req.psn = qp->req.una = qp->req.psn_high = qp->attr.sq_psn;
-			qp->req.window = net_path_window(qp->path, qp->mtu);
+			qp->req.window = qp->path ? net_path_window(qp->path, qp->mtu) : 0;
 			if (qp->req.window > REQ_WINDOW_BYTES / qp->mtu)
 				qp->req.window = REQ_WINDOW_BYTES / qp->mtu;
 			qp->req.retry_left = qp->attr.retry_cnt;
@@ -398,6 +407,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const uint8_t sgid[16])
 {
 	struct net_path *path = NULL, *old = NULL;
+	struct ud_path *ud_paths = NULL;
+	uint32_t ud_slots = 0;
 	bool reset = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
 
 	if (!hca_dev_alive(qp->dev))
@@ -425,6 +436,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		old = qp->path;
 		qp->path = path;
 	}
+	if (qp->ud && reset)
+		ud_paths = ud_paths_take(qp->ud, &ud_slots);
 	merge_attr(&qp->attr, attr, mask);
 	if (mask & IBV_QP_STATE)
 		enter_state(qp, attr->qp_state);
@@ -439,13 +452,15 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	}
 	if (old)
 		net_path_close(old);
+	ud_paths_close(ud_paths, ud_slots);
 	return 0;
 }
 
 void hca_qp_destroy(struct hca_qp *qp)
 {
 	struct net_path *path;
-	uint32_t qpn = qp->qpn;
+	struct ud_path *ud_paths = NULL;
+	uint32_t qpn = qp->qpn, ud_slots = 0;
 
 	if (!hca_dev_alive(qp->dev))
 		return; /* a forked parent's: it is not ours to end */
@@ -455,10 +470,13 @@ void hca_qp_destroy(struct hca_qp *qp)
 	qp->qpn = 0;
 	path = qp->path;
 	qp->path = NULL;
+	if (qp->ud)
+		ud_paths = ud_paths_take(qp->ud, &ud_slots);
 	qp_free_queues(qp);
 	fl_unlock(&qp->lock);
 	if (path)
 		net_path_close(path);
+	ud_paths_close(ud_paths, ud_slots);
 	hca_cq_clean(qp->send_cq, qpn);
 	hca_cq_clean(qp->recv_cq, qpn);
 	qp_unclaim(hca_node, qp);

@@ -73,15 +73,9 @@ void req_retire(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_er
 
 /* ---- sending ---- */
 
-struct fill_arg {
-	struct hca_qp *qp;
-	struct send_wqe *wqe;
-	struct mr_miss miss;
-};
-
-static int fill_from_wqe(void *arg, uint8_t *dst, uint32_t off, uint32_t len)
+int req_fill_from_wqe(void *arg, uint8_t *dst, uint32_t off, uint32_t len)
 {
-	struct fill_arg *a = arg;
+	struct req_fill *a = arg;
 	struct send_wqe *w = a->wqe;
 
 	if (w->inline_data) {
@@ -181,7 +175,7 @@ static void wqe_sent(struct hca_qp *qp, struct send_wqe *w)
 /* A SEND or WRITE, the next train of it. 0: go on. */
 static int send_data(struct hca_qp *qp, struct send_wqe *w)
 {
-	struct fill_arg arg = {.qp = qp, .wqe = w};
+	struct req_fill arg = {.qp = qp, .wqe = w};
 	uint32_t max = net_path_max_train(qp->path), left = w->length - w->sent, room;
 	struct roce_pkt pkt = {.pkey = 0xffff, .dest_qpn = qp->attr.dest_qp_num, .mtu = qp->mtu};
 	bool start = w->sent == 0, end;
@@ -204,7 +198,7 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 	pkt.dma_len = w->length;
 	pkt.imm = w->imm;
 	set_data_opcodes(qp, &pkt, w, start, end);
-	rc = net_xmit(qp->path, &pkt, fill_from_wqe, &arg);
+	rc = net_xmit(qp->path, &pkt, req_fill_from_wqe, &arg);
 	if (rc == -EFAULT)
 		return pf_fault(qp, ROLE_REQ, &arg.miss);
 	if (rc)
@@ -314,6 +308,10 @@ void req_run(struct hca_qp *qp)
 	struct send_wqe *w;
 	int rc;
 
+	if (qp->ud) {
+		ud_run(qp);
+		return;
+	}
 	qp->req.blocked = false;
 	while (may_run(qp) && qp->sq_send != qp->sq_head) {
 		w = sq_wqe(qp, qp->sq_send);
@@ -431,6 +429,8 @@ static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint6
 {
 	int i;
 
+	if (qp->ud && ud_check_wr(wr))
+		return EINVAL;
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
@@ -501,7 +501,9 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		.imm = wr->imm_data,
 		.length = length,
 	};
-	if (wqe_is_atomic(w)) {
+	if (qp->ud) {
+		ud_fill_wqe(qp, w, wr);
+	} else if (wqe_is_atomic(w)) {
 		w->length = 8;
 		w->remote_addr = wr->wr.atomic.remote_addr;
 		w->rkey = wr->wr.atomic.rkey;
@@ -519,22 +521,57 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 	return 0;
 }
 
-int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+static bool may_post(enum ibv_qp_state state)
 {
-	int rc = 0;
+	return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE ||
+	       state == IBV_QPS_ERR;
+}
 
-	if (!hca_dev_alive(qp->dev)) {
-		*bad = wr;
+/* Can the whole list be posted? 0, or what posting its first bad one would say. */
+static int check_list(const struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	uint32_t room = qp->sq_depth - (qp->sq_head - qp->sq_tail);
+	uint64_t length;
+	int rc;
+
+	for (; wr; wr = wr->next) {
+		rc = check_wr(qp, wr, &length);
+		if (!rc && !room--)
+			rc = ENOMEM;
+		if (rc) {
+			*bad = wr;
+			return rc;
+		}
+	}
+	return 0;
+}
+
+static int post_list(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, bool all)
+{
+	struct ibv_send_wr *stop = NULL;
+	int rc = 0, stop_rc = 0;
+
+	*bad = wr;
+	if (!hca_dev_alive(qp->dev))
 		return EIO;
+	/* without the lock the state is a hint: it is looked at again */
+	if (qp->ud && may_post(qp->state))
+		stop_rc = ud_open_paths(qp, wr, &stop);
+	if (stop && all) {
+		*bad = stop;
+		return stop_rc;
 	}
 	fl_lock(&qp->lock);
-	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_ERR) {
+	if (!may_post(qp->state))
+		rc = EINVAL;
+	else if (all)
+		rc = check_list(qp, wr, bad);
+	if (rc) {
 		fl_unlock(&qp->lock);
-		*bad = wr;
-		return EINVAL;
+		return rc;
 	}
 	for (; wr; wr = wr->next) {
-		rc = post_one(qp, wr);
+		rc = wr == stop ? stop_rc : post_one(qp, wr);
 		if (rc) {
 			*bad = wr;
 			break;
@@ -542,8 +579,20 @@ int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	}
 	if (qp->state == IBV_QPS_ERR)
 		qp_flush(qp);
+	else if (qp->state == IBV_QPS_SQE)
+		ud_flush_sends(qp);
 	else if (!qp->req.blocked)
 		req_run(qp);
 	fl_unlock(&qp->lock);
 	return rc;
+}
+
+int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return post_list(qp, wr, bad, false);
+}
+
+int hca_post_send_all(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	return post_list(qp, wr, bad, true);
 }

@@ -320,7 +320,7 @@ static bool sizes_ok(const struct hca_qp *qp, const struct roce_pkt *pkt, bool s
 	return pkt->payload_len && roce_npkts(pkt->payload_len, qp->mtu) == pkt->npkts;
 }
 
-static int take_wqe(struct hca_qp *qp)
+int resp_take_wqe(struct hca_qp *qp)
 {
 	struct hca_rq *rq = qp->srq ? &qp->srq->rq : &qp->rq;
 	uint32_t left;
@@ -365,7 +365,7 @@ static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_
 		qp->resp.va = pkt->va;
 		qp->resp.rkey = pkt->rkey;
 		qp->resp.remaining = pkt->dma_len;
-	} else if (take_wqe(qp)) {
+	} else if (resp_take_wqe(qp)) {
 		rnr(qp);
 		return true;
 	}
@@ -429,7 +429,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 		if (pkt->payload_len > qp->resp.remaining ||
 		    (end && pkt->payload_len != qp->resp.remaining))
 			return invalid(qp, pkt);
-		if ((last & ROCE_F_RWR) && take_wqe(qp))
+		if ((last & ROCE_F_RWR) && resp_take_wqe(qp))
 			return rnr(qp);
 	} else if (qp->resp.offset + pkt->payload_len > qp->resp.wqe->length) {
 		/* a length error is an invalid request to the peer (9.9.3.1.2); rxe answers 0x63 */
@@ -536,12 +536,6 @@ static bool resp_busy(struct hca_qp *qp)
 	       !cds_list_empty(&qp->backlog.list);
 }
 
-static bool resp_listens(const struct hca_qp *qp)
-{
-	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
-	       qp->state == IBV_QPS_SQE;
-}
-
 /*
  * While paused: what is next in order is kept; what was kept or had before says that the peer grows
  * impatient, and is told that we live, by an ACK of the last request that is complete. The peer sends
@@ -600,6 +594,10 @@ void resp_resume(struct hca_qp *qp)
 {
 	struct kept_pkt *k;
 
+	if (qp->ud) {
+		ud_resume(qp);
+		return;
+	}
 	if (!qp->path)
 		return;
 	qp->resp.blocked = false;

@@ -11,13 +11,23 @@
 
 #define POPULATE_TRIES 4
 
+/*
+ * Memory that a userfaultfd could not watch though it watches other memory is as a rule another
+ * userfaultfd's: its pages come when a pager of the application brings them, which may be long.
+ */
+static bool has_pager(const struct mmu_interval_notifier *mni)
+{
+	return uffd_runs() && !mni->watched;
+}
+
 int hmm_range_fault(struct hmm_range *range)
 {
 	int ret = 0;
 
 	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
 		return -EBUSY;
-	range->major = vma_would_sleep(range->start, range->end);
+	range->major = vma_would_sleep(range->start, range->end) ||
+		       (has_pager(range->notifier) && vma_absent(range->start, range->end));
 	if (range->nosleep && range->major)
 		return -EAGAIN;
 	for (int i = 0; i < POPULATE_TRIES; i++) {

@@ -84,6 +84,8 @@ struct vma {
 int vma_find(uint64_t addr, struct vma *v);
 /* Would populating [start, end) wait for swap or for a file's data? As far as can be told. */
 bool vma_would_sleep(uint64_t start, uint64_t end);
+/* Is any page of it not in the CPU's tables? */
+bool vma_absent(uint64_t start, uint64_t end);
 /* MADV_POPULATE_READ or _WRITE with its errors sorted: 0, -EFAULT, -ENOMEM. On -EFAULT *failed, when
  * asked for, is the first page that cannot be had. */
 int mm_populate(uint64_t start, uint64_t end, bool write, uint64_t *failed);
@@ -111,6 +113,8 @@ void uffd_init(const struct fl_config *cfg);
 void uffd_fork_child(void);
 /* false: not available; starts the thread at the first call */
 bool uffd_start(void);
+/* started, and not in vain */
+bool uffd_runs(void);
 enum uffd_watch { UFFD_WATCHED, UFFD_NOTHING_MAPPED, UFFD_UNWATCHED };
 enum uffd_watch uffd_register(uint64_t start, uint64_t end);
 void uffd_unregister(uint64_t start, uint64_t end);

@@ -196,6 +196,11 @@ static int open_uffd(void)
 	return -err;
 }
 
+bool uffd_runs(void)
+{
+	return state == UFFD_RUNS;
+}
+
 bool uffd_start(void)
 {
 	int err;

@@ -244,6 +244,14 @@ bool vma_would_sleep(uint64_t start, uint64_t end)
 	return false;
 }
 
+bool vma_absent(uint64_t start, uint64_t end)
+{
+	uint64_t from, to;
+	bool swapped;
+
+	return next_absent(start, end, &from, &to, &swapped);
+}
+
 /* ---- populating ---- */
 
 /* before Linux 5.14: touch each page, as a fault does; an atomic add of nothing is a write */

@@ -12,6 +12,8 @@
 	(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |                     \
 	 IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV)
 
+#define UD_ODP IBV_ODP_SUPPORT_SEND
+
 const struct hca_profile hca_profile_mlx5 = {
 	.name = "mlx5",
 	.description = "ConnectX (mlx5_ib): ODP, dynamic dma-buf",
@@ -45,7 +47,7 @@ const struct hca_profile hca_profile_mlx5 = {
 	},
 	.odp = {
 		.general_caps = IBV_ODP_SUPPORT,
-		.per_transport_caps = {.rc_odp_caps = RC_ODP},
+		.per_transport_caps = {.rc_odp_caps = RC_ODP, .ud_odp_caps = UD_ODP},
 	},
 	.completion_timestamp_mask = INT64_MAX,
 	.hca_core_clock = 1000000,
@@ -58,6 +60,6 @@ const struct hca_profile hca_profile_mlx5 = {
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
-	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC,
+	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.odp_refused = 0,
 };

@@ -10,6 +10,8 @@
 	(IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE |                     \
 	 IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV)
 
+#define UD_ODP (IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV)
+
 const struct hca_profile hca_profile_rxe = {
 	.name = "rxe",
 	.description = "soft RoCE (rdma_rxe): explicit ODP, no dma-buf",
@@ -42,7 +44,7 @@ const struct hca_profile hca_profile_rxe = {
 	},
 	.odp = {
 		.general_caps = IBV_ODP_SUPPORT,
-		.per_transport_caps = {.rc_odp_caps = RC_ODP},
+		.per_transport_caps = {.rc_odp_caps = RC_ODP, .ud_odp_caps = UD_ODP},
 	},
 	.num_comp_vectors = 2,
 	.max_inline_data = 512,
@@ -53,6 +55,6 @@ const struct hca_profile hca_profile_rxe = {
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND,
-	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC,
+	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.cap_rounding_pow2 = true,
 };
