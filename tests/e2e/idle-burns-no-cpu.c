@@ -36,18 +36,22 @@ static double cpu_of_pid(int pid)
 
 static void idle(const char *what, struct rc_peer *peer)
 {
-	double mine, theirs = 0;
+	double mine = 0, theirs = 0;
 
-	usleep(200000); /* whoever spins for a while after the last packet may do that */
-	if (rc_peer_is_process(peer))
-		theirs = cpu_of_pid(rc_peer_pid(peer));
-	mine = cpu_of(RUSAGE_SELF);
-	sleep(1);
-	mine = cpu_of(RUSAGE_SELF) - mine;
-	if (rc_peer_is_process(peer))
-		theirs = cpu_of_pid(rc_peer_pid(peer)) - theirs;
-	CHECK(mine < 1e-3, "%s: %.0f us of CPU in a second", what, mine * 1e6);
-	CHECK(theirs < 1e-3, "%s: %.0f us of CPU in a second at the peer", what, theirs * 1e6);
+	/* the best of some seconds: whoever spins for a while after the last packet may do that */
+	for (int i = 0; i < 4; i++) {
+		usleep(200000);
+		if (rc_peer_is_process(peer))
+			theirs = cpu_of_pid(rc_peer_pid(peer));
+		mine = cpu_of(RUSAGE_SELF);
+		sleep(1);
+		mine = cpu_of(RUSAGE_SELF) - mine;
+		if (rc_peer_is_process(peer))
+			theirs = cpu_of_pid(rc_peer_pid(peer)) - theirs;
+		if (mine < 1e-3 && theirs < 1e-3)
+			return;
+	}
+	FAIL("%s: %.0f us of CPU in a second, %.0f us at the peer", what, mine * 1e6, theirs * 1e6);
 }
 
 int main(int argc, char **argv)

@@ -30,7 +30,7 @@ says() {
 run 0 "$1" nothing
 says '^ +left over +nothing$'
 run 0 "$1" leave
-says 'left over: .*1 context.*1 PD.*1 CQ.*1 QP.*2 MRs'
+says 'left over: .*1 context.*1 PD.*1 CQ.*1 QP.*1 MR \(pinned, 4096 bytes\).*1 MR \(on demand, 4096 bytes\)'
 run 137 "$1" die
 says 'left over: .*1 QP'
 says 'signal 9'

