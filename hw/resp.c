@@ -536,6 +536,17 @@ static bool resp_busy(struct hca_qp *qp)
 	       !cds_list_empty(&qp->backlog.list);
 }
 
+/* An ACK of what is answered so far: nothing new, but the peer's patience begins anew. */
+static void say_alive(struct hca_qp *qp)
+{
+	uint32_t next = qp->resp.psn;
+
+	if (qp->resp.read.active)
+		next = psn_add(qp->resp.read.psn, qp->resp.read.off / qp->mtu);
+	if (!qp->resp.blocked)
+		send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
+}
+
 /*
  * While paused: what is next in order is kept; what was kept or had before says that the peer grows
  * impatient, and is told that we live, by an ACK of the last request that is complete. The peer sends
@@ -555,8 +566,7 @@ static void keep(struct hca_qp *qp, const struct roce_pkt *pkt)
 	ahead = psn_cmp(pkt->psn, qp->backlog.next_psn);
 	if (ahead < 0) {
 		cnt_inc(qp->dev->stat, FL_CNT_duplicate_request);
-		if (!qp->resp.read.active && !qp->resp.atomic_owed)
-			ack_later(qp);
+		say_alive(qp);
 		return;
 	}
 	if (ahead > 0 || !pkt_queue_add(&qp->backlog, pkt, false)) {
