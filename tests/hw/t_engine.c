@@ -223,12 +223,50 @@ static void fork_child_begins_anew(void)
 	wait_tx(1);
 }
 
+/* ---- the end of the process ---- */
+
+static bool looks_at_the_end;
+
+/* runs after the HCA's own, which has no priority */
+__attribute__((destructor(101))) static void at_the_end(void)
+{
+	struct roce_pkt pkt;
+
+	if (!looks_at_the_end)
+		return;
+	while (fake_tx_pop(&pkt))
+		if (pkt.opcode == IBV_OPCODE_RC_ACKNOWLEDGE && pkt.psn == R &&
+		    pkt.syndrome == AETH_ACK_NO_CREDIT)
+			_Exit(0);
+	fprintf(stderr, "the process ended without acknowledging what it took in\n");
+	_Exit(1);
+}
+
+static void acks_of_the_last_moment(void)
+{
+	rig_up(); /* no engine */
+	rx_later(WRITE(ONLY, R, 0, 8, 8, pattern));
+	looks_at_the_end = true;
+	exit(1);
+}
+
+/* as a signal handler may do that interrupts a post */
+static void exit_inside_a_locked_section(void)
+{
+	alarm(10);
+	rig_up();
+	rx_later(WRITE(ONLY, R, 0, 8, 8, pattern));
+	fl_lock(&rig.qp->lock);
+	exit(0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
 		TEST(answers_without_a_poll), TEST(timers_run_by_themselves),
 		TEST(rnr_wait_ends_by_itself), TEST(takes_over_when_polling_ends),
-		TEST(idle_costs_nothing), TEST(many_threads), TEST(fork_child_begins_anew), {NULL, NULL}};
+		TEST(idle_costs_nothing), TEST(many_threads), TEST(fork_child_begins_anew),
+		TEST(acks_of_the_last_moment), TEST(exit_inside_a_locked_section), {NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
 }
