@@ -35,12 +35,11 @@ enum command { ECHO_SEND, ECHO_WRITE, TAKE, QUIT };
 
 struct order {
 	enum command cmd;
-	uint32_t count, size;
+	uint32_t count;
 };
 
 struct hello {
 	union ibv_gid gid;
-	uint64_t addr;
 	uint32_t qpn, key[2]; /* pinned, on demand */
 };
 
@@ -224,19 +223,19 @@ static void echo_write(uint32_t count, bool first)
 	*inbox = 0;
 }
 
-static void take(uint32_t count, uint32_t size)
+static void take(uint32_t count)
 {
 	uint32_t posted = 0;
 
 	for (; posted < WINDOW * 2 && posted < count; posted++)
-		post_receive(posted % WINDOW * (uint64_t)SLOT, size);
+		post_receive(posted % WINDOW * (uint64_t)SLOT, SLOT);
 	char c = 0;
 
 	tell(&c, 1); /* the receives are there */
 	for (uint32_t i = 0; i < count; i++) {
 		reap(0, 1);
 		if (posted < count)
-			post_receive(posted++ % WINDOW * (uint64_t)SLOT, size);
+			post_receive(posted++ % WINDOW * (uint64_t)SLOT, SLOT);
 	}
 }
 
@@ -256,7 +255,7 @@ static void other_end(void)
 		else if (o.cmd == ECHO_WRITE)
 			echo_write(o.count, false);
 		else
-			take(o.count, o.size);
+			take(o.count);
 		tell(&c, 1);
 	}
 	exit(0);
@@ -297,7 +296,7 @@ static double latency(enum command cmd)
 static double bandwidth(enum ibv_wr_opcode op, uint32_t size, bool odp)
 {
 	uint32_t count = (64u << 20) / size, posted = 0;
-	struct order o = {.cmd = TAKE, .count = count, .size = size};
+	struct order o = {.cmd = TAKE, .count = count};
 	double t;
 	char c;
 
