@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* See rig.h: the stage. The peer's side is peer.c. */
 #include <errno.h>
-#include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include "rig.h"
 
-#define TEST_SECONDS 60
+#define TEST_SECONDS 120
 
 struct rig_opt opt = {
 	.type = IBV_QPT_RC,
@@ -23,6 +23,7 @@ struct rig_opt opt = {
 	.sq_depth = 32,
 	.rq_depth = 32,
 	.cq_depth = 256,
+	.dest_qpn = PEER_QPN,
 	.qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 };
 struct rig rig;
@@ -242,7 +243,7 @@ int rig_qp_to(struct hca_qp *qp, enum ibv_qp_state state)
 		.max_rd_atomic = opt.max_rd_atomic,
 		.max_dest_rd_atomic = opt.max_dest_rd_atomic,
 		.min_rnr_timer = opt.min_rnr_timer,
-		.dest_qp_num = PEER_QPN,
+		.dest_qp_num = opt.dest_qpn,
 	};
 	static const uint8_t gid[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
 	int mask = IBV_QP_STATE;
@@ -327,27 +328,39 @@ static bool wanted(int argc, char **argv, const char *name)
 	return argc < 2;
 }
 
-static bool run(const struct test *t)
+int rig_fork(void)
 {
-	int status;
 	pid_t pid;
 
 	fflush(NULL);
 	pid = fork();
-	if (pid < 0)
-		return false;
-	if (!pid) {
+	if (!pid)
 		alarm(TEST_SECONDS);
+	return pid;
+}
+
+int rig_wait(int pid)
+{
+	int status;
+
+	if (pid < 0 || waitpid(pid, &status, 0) != pid)
+		return -1;
+	if (WIFSIGNALED(status))
+		fprintf(stderr, "killed by signal %d%s\n", WTERMSIG(status),
+			WTERMSIG(status) == SIGALRM ? ", it hangs" : "");
+	return status;
+}
+
+static bool run(const struct test *t)
+{
+	pid_t pid = rig_fork();
+
+	if (!pid) {
 		t->fn();
 		fflush(NULL);
 		_Exit(0);
 	}
-	if (waitpid(pid, &status, 0) != pid)
-		return false;
-	if (WIFSIGNALED(status))
-		fprintf(stderr, "%s: killed by signal %d%s\n", t->name, WTERMSIG(status),
-			WTERMSIG(status) == SIGALRM ? ", it hangs" : "");
-	return WIFEXITED(status) && !WEXITSTATUS(status);
+	return !rig_wait(pid);
 }
 
 int rig_main(int argc, char **argv, const struct test *tests)

@@ -53,7 +53,7 @@ int rig_main(int argc, char **argv, const struct test *tests);
 struct rig_opt {
 	enum ibv_mtu mtu;
 	uint8_t timeout, retry_cnt, rnr_retry, min_rnr_timer, max_rd_atomic, max_dest_rd_atomic;
-	uint32_t sq_psn, rq_psn, sq_depth, rq_depth, cq_depth;
+	uint32_t sq_psn, rq_psn, sq_depth, rq_depth, cq_depth, dest_qpn;
 	unsigned qp_access;
 	bool unsignaled, use_srq, odp, engine;
 	const struct hca_profile *profile;
@@ -84,6 +84,10 @@ struct hca_qp *rig_qp_new(void); /* in RESET */
 int rig_qp_to(struct hca_qp *qp, enum ibv_qp_state state); /* from the state before it */
 void rig_modify_state(struct hca_qp *qp, enum ibv_qp_state state);
 struct hca_mr *rig_mr(void *addr, size_t len, uint64_t iova, unsigned access, uint32_t pd, bool odp);
+
+/* a test in a test: fork() with an alarm in the child, and what became of it: 0 is good */
+int rig_fork(void);
+int rig_wait(int pid);
 
 /* time */
 void rig_advance(uint64_t ns);
