@@ -97,8 +97,7 @@ struct ib_qp {
 struct ib_ah {
 	struct ib_uobject uobj;
 	struct ib_pd *pd;
-	struct ibv_ah_attr attr;
-	uint8_t sgid[16];
+	struct hca_av av;
 };
 
 /* ---- registry (registry.c) ---- */

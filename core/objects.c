@@ -342,8 +342,12 @@ int ib_create_ah(struct ib_pd *pd, const struct ibv_ah_attr *attr, struct ib_ah 
 	if (err)
 		goto err_free;
 	a->pd = pd;
-	a->attr = *attr;
-	memcpy(a->sgid, sgid, sizeof(a->sgid));
+	a->av = (struct hca_av){.pd = pd->uobj.handle,
+				.tclass = attr->grh.traffic_class,
+				.hop_limit = attr->grh.hop_limit,
+				.flow_label = attr->grh.flow_label};
+	memcpy(a->av.sgid, sgid, sizeof(a->av.sgid));
+	memcpy(a->av.dgid, attr->grh.dgid.raw, sizeof(a->av.dgid));
 	ib_uobject_add(&a->uobj, uc, IB_AH);
 	cnt_inc(dev->stat, FL_CNT_ah);
 	*ah = a;

@@ -91,6 +91,9 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 	hi.send_cq = init->send_cq->hca;
 	hi.recv_cq = init->recv_cq->hca;
 	hi.srq = init->srq ? init->srq->hca : NULL;
+	fl_lock(&dev->lock);
+	hi.port_mtu = 128u << ib_mtu_of_netdev(dev->netdev.mtu);
+	fl_unlock(&dev->lock);
 	err = hca_qp_create(dev->hca, &hi, &q->hca);
 	if (err)
 		goto err_put;

@@ -64,7 +64,7 @@ struct udp_sock {
 struct handover {
 	struct handover *next;
 	uint32_t slot;
-	uint8_t src_gid[16];
+	uint8_t grh[GRH_LEN];
 	uint32_t len;
 	uint8_t packet[];
 };
@@ -108,6 +108,7 @@ struct net {
 
 struct net_path {
 	struct net *net;
+	struct net_path_attr attr;
 	enum link_kind link;
 	uint32_t qpn;
 	struct shm_tx *tx;
@@ -128,6 +129,12 @@ static inline bool gid_is_ipv4(const uint8_t gid[16])
 
 	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
 }
+
+/* grh.c */
+/* len: bytes behind the UDP header, ICRC and all; of a: GIDs, class, hop limit and flow label */
+void grh_make(uint8_t grh[GRH_LEN], const struct net_path_attr *a, uint32_t len);
+/* is it of one of the two forms? */
+bool grh_ok(const uint8_t grh[GRH_LEN]);
 
 /* net.c */
 uint64_t net_now(void);
@@ -163,7 +170,7 @@ int shm_tx_get(struct net *net, uint32_t slot, struct shm_tx **tx);
 void shm_tx_put(struct net *net, struct shm_tx *tx);
 int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 /* 0, or -ENOTCONN, -EAGAIN: the packet was not taken */
-int shm_send_raw(struct shm_tx *tx, const uint8_t src_gid[16], const uint8_t *packet, uint32_t len);
+int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len);
 int shm_drain(struct net *net, struct shm_rx *rx, int budget);
 void shm_accept(struct net *net);
 void shm_rx_event(struct net *net, uint32_t index);

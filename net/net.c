@@ -132,7 +132,7 @@ static void handover_flush(struct net *net)
 				shm_tx_put(net, tx);
 			tx->handover_ref = true;
 		}
-		if (!tx || shm_send_raw(tx, h->src_gid, h->packet, h->len))
+		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len))
 			net_count(net, tx && tx->connected ? FL_CNT_send_err : FL_CNT_rx_unknown_qp, 1);
 		free(h);
 	}
@@ -387,6 +387,7 @@ int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_
 	if (!path)
 		return -ENOMEM;
 	path->net = net;
+	path->attr = *attr;
 	path->qpn = attr->qpn;
 	fl_lock(&net->slot_lock);
 	ret = path_connect(net, attr, path);

@@ -87,7 +87,7 @@ struct roce_pkt {
 	uint32_t payload_len;	/* of all packets, without pad */
 
 	/* received: where from */
-	const uint8_t *grh; /* 40 bytes as a UD receive delivers them; NULL where a link has none yet */
+	const uint8_t *grh; /* of a datagram: 40 bytes as its receive delivers them; else NULL */
 };
 
 static inline uint32_t psn_add(uint32_t psn, uint32_t n)

@@ -224,6 +224,10 @@ int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill
 	}
 	/* A short payload goes into the line, which is then written at once: a consumer that spins on it
 	 * would take it away in between. */
+	if (roce_opcode[pkt->opcode].flags & ROCE_F_DETH)
+		grh_make(rec + off - GRH_LEN, &path->attr,
+			 roce_opcode[pkt->opcode].hdr_bytes + ((pkt->payload_len + 3) & ~3u) +
+				 ROCE_ICRC_BYTES);
 	if (pkt->payload_len)
 		ret = fill(arg, off < REC_LINE ? line + off : rec + off, 0, pkt->payload_len);
 	if (!ret)
@@ -233,14 +237,14 @@ out:
 	return ret;
 }
 
-int shm_send_raw(struct shm_tx *tx, const uint8_t src_gid[16], const uint8_t *packet, uint32_t len)
+int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len)
 {
 	uint8_t line[REC_LINE] = {0};
 	uint32_t size, off;
 	uint8_t *rec;
 	int ret = 0;
 
-	size = raw_encode(src_gid, len, line, &off);
+	size = raw_encode(grh, len, line, &off);
 	if (!size)
 		return -EMSGSIZE;
 	fl_lock(&tx->lock);

@@ -7,8 +7,7 @@
  */
 #include <errno.h>
 #include <string.h>
-#include "net/ring.h"
-#include "net/train.h"
+#include "net/impl.h"
 
 struct rec {
 	uint32_t size; /* of all, a multiple of RING_ALIGN */
@@ -20,7 +19,6 @@ struct rec {
 	uint8_t reserved;
 };
 
-#define GID_BYTES    16
 #define RAW_MAX	     (ROCE_HDR_MAX + 4096 + 4)
 #define MTU_MIN	     256
 #define MTU_MAX	     4096
@@ -29,6 +27,12 @@ struct rec {
 
 _Static_assert(sizeof(struct rec) == 16, "the record's header leaves 48 bytes for packet headers");
 _Static_assert(sizeof(struct rec) + ROCE_HDR_MAX <= REC_LINE, "headers fit the first line");
+
+/* bytes of GRH before the payload */
+static uint32_t grh_len(const struct roce_pkt *pkt)
+{
+	return roce_opcode[pkt->opcode].flags & ROCE_F_DETH ? GRH_LEN : 0;
+}
 
 static uint32_t layout(uint32_t headers, uint32_t payload_len, uint32_t *off)
 {
@@ -53,20 +57,21 @@ uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32
 		rec.last_len = roce_build_headers(pkt, pkt->npkts - 1,
 						  line + sizeof(rec) + rec.first_len);
 	}
-	rec.size = layout(rec.first_len + rec.last_len, rec.payload_len, off);
+	rec.size = layout(rec.first_len + rec.last_len, rec.payload_len + grh_len(pkt), off);
+	*off += grh_len(pkt);
 	memcpy(line, &rec, sizeof(rec));
 	return rec.size;
 }
 
-uint32_t raw_encode(const uint8_t src_gid[16], uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
+uint32_t raw_encode(const uint8_t grh[GRH_LEN], uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
 {
-	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GID_BYTES};
+	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GRH_LEN};
 
 	if (len > RAW_MAX)
 		return 0;
-	rec.size = layout(GID_BYTES, len, off);
+	rec.size = layout(GRH_LEN, len, off);
 	memcpy(line, &rec, sizeof(rec));
-	memcpy(line + sizeof(rec), src_gid, GID_BYTES);
+	memcpy(line + sizeof(rec), grh, GRH_LEN);
 	return rec.size;
 }
 
@@ -98,7 +103,7 @@ static int merge_last(const uint8_t *buf, size_t len, uint32_t npkts, struct roc
 	return 0;
 }
 
-static int decode_raw(const uint8_t *packet, uint32_t len, struct roce_pkt *pkt)
+static int decode_raw(const uint8_t *grh, const uint8_t *packet, uint32_t len, struct roce_pkt *pkt)
 {
 	uint8_t copy[ROCE_HDR_MAX];
 	unsigned pad;
@@ -112,6 +117,11 @@ static int decode_raw(const uint8_t *packet, uint32_t len, struct roce_pkt *pkt)
 	rest = len - hdr;
 	if (rest & 3 || pad > rest || (rest && !(roce_opcode[pkt->opcode].flags & ROCE_F_PAYLOAD)))
 		return -EPROTO;
+	if (grh_len(pkt)) {
+		if (!grh_ok(grh))
+			return -EPROTO;
+		pkt->grh = grh;
+	}
 	pkt->payload = packet + hdr;
 	pkt->payload_len = rest - pad;
 	return 0;
@@ -121,7 +131,7 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 {
 	uint8_t line[REC_LINE];
 	struct rec rec;
-	uint32_t off;
+	uint32_t off, grh = 0;
 	unsigned pad;
 	int ret;
 
@@ -130,16 +140,18 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 		return -EPROTO;
 	memcpy(line, ring, REC_LINE);
 	memcpy(&rec, line, sizeof(rec));
+	if (rec.kind == REC_TRAIN && roce_opcode[line[sizeof(rec)]].flags & ROCE_F_DETH)
+		grh = GRH_LEN;
 	if (rec.payload_len > TRAIN_MAX ||
 	    sizeof(rec) + rec.first_len + rec.last_len > REC_LINE || rec.size > avail ||
-	    rec.size != layout(rec.first_len + rec.last_len, rec.payload_len, &off))
+	    rec.size != layout(rec.first_len + rec.last_len, rec.payload_len + grh, &off))
 		return -EPROTO;
 	*size = rec.size;
 
 	if (rec.kind == REC_RAW) {
-		if (rec.first_len != GID_BYTES || rec.last_len || rec.payload_len > RAW_MAX)
+		if (rec.first_len != GRH_LEN || rec.last_len || rec.payload_len > RAW_MAX)
 			return -EPROTO;
-		return decode_raw(ring + off, rec.payload_len, pkt);
+		return decode_raw(ring + sizeof(rec), ring + off, rec.payload_len, pkt);
 	}
 	if (rec.kind != REC_TRAIN)
 		return -EPROTO;
@@ -159,7 +171,12 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 	}
 	pkt->npkts = rec.npkts;
 	pkt->mtu = rec.mtu;
-	pkt->payload = ring + off;
+	if (grh) {
+		if (!grh_ok(ring + off))
+			return -EPROTO;
+		pkt->grh = ring + off;
+	}
+	pkt->payload = ring + off + grh;
 	pkt->payload_len = rec.payload_len;
 	return 0;
 }

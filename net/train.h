@@ -7,18 +7,20 @@
 
 #define REC_LINE  64	     /* all of a record's headers are in its first bytes, that many */
 #define TRAIN_MAX (64u << 10) /* payload */
+#define GRH_LEN	  40
 
 enum rec_kind {
 	REC_TRAIN = 1,
-	REC_RAW = 2, /* one packet as it came from the wire, with its source's GID before it */
+	REC_RAW = 2, /* one packet as it came from the wire, with its GRH before it */
 };
 
 /*
  * Lays a train out: *line is its first REC_LINE bytes, *off where the payload goes, returned is the
- * record's size. 0: no record can hold it.
+ * record's size. 0: no record can hold it. A datagram (an opcode with a DETH) has its GRH in the GRH_LEN
+ * bytes before the payload, behind the line; the caller puts it there.
  */
 uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32_t *off);
-uint32_t raw_encode(const uint8_t src_gid[16], uint32_t len, uint8_t line[REC_LINE], uint32_t *off);
+uint32_t raw_encode(const uint8_t grh[GRH_LEN], uint32_t len, uint8_t line[REC_LINE], uint32_t *off);
 
 /*
  * The record at rec, of which avail bytes are there; the memory may change under us. *size: the

@@ -427,18 +427,19 @@ static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *
 	return from->ss_family == AF_INET && roce_icrc_solve_id(got ^ want, 14 + len) >= 0;
 }
 
-/* LOCK_NET_RX held: what has a channel goes at once, the rest waits for handover_flush() */
-static void hand_over(struct net *net, uint32_t slot, const struct sockaddr_storage *from,
-		      const uint8_t *packet, uint32_t len)
+/*
+ * LOCK_NET_RX held: what has a channel goes at once, the rest waits for handover_flush(). grh: of a
+ * datagram, else it does not matter.
+ */
+static void hand_over(struct net *net, uint32_t slot, const uint8_t grh[GRH_LEN], const uint8_t *packet,
+		      uint32_t len)
 {
 	struct shm_tx *tx = atomic_load(&net->tx[slot]);
 	struct handover *h;
-	uint8_t gid[16];
 	int ret = -ENOTCONN;
 
-	gid_from_sockaddr((const struct sockaddr *)from, gid);
 	if (tx)
-		ret = shm_send_raw(tx, gid, packet, len);
+		ret = shm_send_raw(tx, grh, packet, len);
 	if (ret != -ENOTCONN)
 		goto out;
 	if (atomic_load(&net->num_handover) >= HANDOVER_MAX)
@@ -449,7 +450,7 @@ static void hand_over(struct net *net, uint32_t slot, const struct sockaddr_stor
 	h->next = NULL;
 	h->slot = slot;
 	h->len = len;
-	memcpy(h->src_gid, gid, sizeof(gid));
+	memcpy(h->grh, grh, GRH_LEN);
 	memcpy(h->packet, packet, len);
 	fl_lock(&net->handover_lock);
 	*net->handover_tail = h;
@@ -462,12 +463,24 @@ out:
 		net_count(net, FL_CNT_send_err, 1);
 }
 
+/* A plain socket does not show class and hop limit: they are taken to be the usual ones. */
+static void received_grh(const struct udp_sock *sock, const struct sockaddr_storage *from, size_t len,
+			 uint8_t grh[GRH_LEN])
+{
+	struct net_path_attr a = {0};
+
+	gid_from_sockaddr((const struct sockaddr *)from, a.sgid);
+	memcpy(a.dgid, sock->gid, sizeof(a.dgid));
+	grh_make(grh, &a, len);
+}
+
 static void receive(struct net *net, struct udp_sock *sock, unsigned i)
 {
 	const struct mmsghdr *m = &net->udp_rx->msgs[i];
 	const struct sockaddr_storage *from = &net->udp_rx->from[i];
 	uint8_t *udp = net->udp_rx->bytes[i], *packet = udp + UDP_HDR;
 	size_t len = m->msg_len;
+	uint8_t grh[GRH_LEN] = {0};
 	struct roce_pkt pkt;
 	uint32_t slot;
 
@@ -486,8 +499,12 @@ static void receive(struct net *net, struct udp_sock *sock, unsigned i)
 		return;
 	}
 	slot = pkt.dest_qpn >> FAULTLINE_QPN_SLOT_SHIFT;
+	if (roce_opcode[pkt.opcode].flags & ROCE_F_DETH) {
+		received_grh(sock, from, m->msg_len, grh);
+		pkt.grh = grh;
+	}
 	if (slot && slot != net->slot)
-		hand_over(net, slot, from, packet, len);
+		hand_over(net, slot, grh, packet, len);
 	else
 		net->ops->rx(net->ctx, &pkt);
 }

@@ -34,6 +34,11 @@ int ibv_destroy_ah(struct ibv_ah *ah)
 	return 0;
 }
 
+const struct hca_av *fl_av(struct ibv_ah *ah)
+{
+	return &FL_CAST(verbs_ah, ah, ah)->ib->av;
+}
+
 /* Where in the 40 bytes that precede a datagram an IPv4 header is (A17.4.5.2) */
 #define GRH_IPV4_OFFSET 20
 

@@ -41,6 +41,7 @@ const struct hca_event_ops fl_event_ops = {
 	.cq_async = raise_cq_async,
 	.qp_async = raise_qp_async,
 	.srq_async = raise_srq_async,
+	.av = fl_av,
 };
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)

@@ -295,7 +295,7 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 
 	if (!err && b->num_wr) {
 		link_batch(b);
-		err = hca_post_send(FL_CAST(verbs_qp, qpx, qpx)->hca, b->wr, &bad);
+		err = hca_post_send_all(FL_CAST(verbs_qp, qpx, qpx)->hca, b->wr, &bad);
 	}
 	pthread_mutex_unlock(&b->lock);
 	return err;

@@ -214,6 +214,9 @@ void fl_qp_ex_free(struct verbs_qp *qp);
 /* the work requests that the builders can make for a QP of this type; bits of send_ops_flags */
 uint64_t fl_qp_ex_ops(enum ibv_qp_type type);
 
+/* ah.c */
+const struct hca_av *fl_av(struct ibv_ah *ah);
+
 /* event.c */
 extern const struct hca_event_ops fl_event_ops;
 

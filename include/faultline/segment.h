@@ -51,6 +51,8 @@
 	X(rx_malformed, 0, "packets dropped for a header that cannot be")                          \
 	X(rx_unknown_qp, 0, "packets dropped for a QP that does not exist or is not ready")        \
 	X(rx_backlog_drop, 0, "packets dropped since a paused QP had too many waiting")            \
+	X(rx_qkey_err, 0, "datagrams dropped for a wrong Q_Key")                                   \
+	X(rx_no_recv, 0, "datagrams dropped for want of a receive")                                \
 	X(local_access_err, 0, "accesses refused by key, PD, bounds or rights, this side")         \
 	X(remote_access_err, 0, "accesses refused by key, PD, bounds or rights, for a peer")       \
 	X(page_faults, 0, "page faults the device resolved, in pages")                             \
