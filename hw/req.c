@@ -230,6 +230,9 @@ static int send_read(struct hca_qp *qp, struct send_wqe *w)
 	if (w->sent != w->acked)
 		return -EBUSY;
 	len = left < room * qp->mtu ? left : room * qp->mtu;
+	/* what is asked for again ends where it did: to the peer it is all old, or all new (9.7.5.1.5) */
+	if (w->sent < w->asked_bytes && len > w->asked_bytes - w->sent)
+		len = w->asked_bytes - w->sent;
 	pkt.psn = qp->req.psn;
 	pkt.va = w->remote_addr + w->sent;
 	pkt.rkey = w->rkey;

@@ -33,6 +33,7 @@
 #define SKIP_IDLE	8
 #define SKIP_NO_PATH	256
 #define WINDOW_MIN	16
+#define WINDOW_BYTES	(RING_BYTES / 4)
 #define BUSY_POLLS	64 /* empty polls in a row that make a socket idle */
 #define IPV4_HDR	20
 #define IPV6_HDR	40
@@ -290,6 +291,9 @@ uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu)
 	if (getsockopt(sock->fd, SOL_SOCKET, SO_RCVBUF, &size, &len))
 		size = 0;
 	n = size / 2 / (cost + 256);
+	/* nor more than the ring takes by which another process may have to hand them over */
+	if (n > WINDOW_BYTES / mtu)
+		n = WINDOW_BYTES / mtu;
 	return n < WINDOW_MIN ? WINDOW_MIN : n;
 }
 
