@@ -199,6 +199,7 @@ static void fork_child_begins_anew(void)
 	return; /* it does not go on in the child of a process with threads */
 #endif
 	up();
+	usleep(50000); /* the engine sleeps: a sanitizer's locks in the child are free */
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid) {
