@@ -11,6 +11,7 @@
 
 struct train {
 	struct train *next;
+	struct net_path_attr attr;
 	struct roce_pkt pkt;
 	uint8_t payload[];
 };
@@ -35,6 +36,7 @@ struct net_path {
 
 const char *fake_link = "shm";
 uint32_t fake_max_train = 65536;
+struct net_path_attr fake_tx_attr;
 unsigned fake_paths, fake_eagain;
 bool fake_rx_any_thread;
 
@@ -113,6 +115,7 @@ bool fake_tx_pop(struct roce_pkt *pkt)
 	if (!t)
 		return false;
 	*pkt = t->pkt;
+	fake_tx_attr = t->attr;
 	return true;
 }
 
@@ -253,6 +256,7 @@ int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill
 		return -EAGAIN;
 	}
 	t = train_new(pkt);
+	t->attr = path->attr;
 	/* in two calls, as a link does whose ring ends in the middle */
 	if (pkt->payload_len > 1) {
 		uint32_t cut = pkt->payload_len / 3;

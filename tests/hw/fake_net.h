@@ -18,6 +18,7 @@ extern unsigned fake_paths;	 /* open now */
 
 /* the oldest train sent and not looked at: false when there is none. payload is good until the next call */
 bool fake_tx_pop(struct roce_pkt *pkt);
+extern struct net_path_attr fake_tx_attr; /* of its path */
 unsigned fake_tx_count(void);
 
 /* what arrives next; payload is copied */

@@ -220,6 +220,7 @@ struct hca_qp *rig_qp_new(void)
 			.max_recv_sge = 4,
 			.max_inline_data = 128},
 		.sq_sig_all = !opt.unsignaled,
+		.port_mtu = 128u << opt.mtu,
 	};
 	struct hca_qp *qp;
 	int rc = hca_qp_create(rig.dev, &init, &qp);
