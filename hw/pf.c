@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "hw/hw.h"
+#include "util/probe.h"
 
 #define PF_WORKERS_MAX 64 /* a fault may sleep for as long as it likes: it must not keep others */
 #define PF_INLINE_MAX (1u << 20)
@@ -57,6 +58,7 @@ static void resume(struct pf *pf, int rc)
 	fl_lock(&qp->lock);
 	if (qp->qpn && qp->generation == pf->generation) {
 		qp->faulting[pf->role] = false;
+		FL_PROBE4(page_fault_done, qp->qpn, pf->role, pf->miss.addr, rc);
 		qp->failed[pf->role].key = rc < 0 ? pf->miss.key : 0;
 		qp->failed[pf->role].addr = pf->miss.addr;
 		if (pf->role == ROLE_REQ)
@@ -146,12 +148,15 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 		return denied(qp, mr);
 	}
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
+	FL_PROBE4(page_fault, qp->qpn, role, miss->addr, miss->len);
 	rc = miss->len <= PF_INLINE_MAX ? pf_resolve(mr, miss, UMEM_FAULT_NOSLEEP) : -EAGAIN;
 	if (rc == -EAGAIN) {
+		FL_PROBE3(page_fault_queued, qp->qpn, role, miss->addr);
 		rc = pf_queue(qp, role, mr, miss);
 		if (!rc)
 			return -EINPROGRESS; /* the reference is the fault's now */
 	}
+	FL_PROBE4(page_fault_done, qp->qpn, role, miss->addr, rc);
 	if (rc < 0)
 		return denied(qp, mr);
 	mr_put(mr);

@@ -15,6 +15,7 @@
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
 #include "util/log.h"
+#include "util/probe.h"
 
 #define LEAF_PAGES 4096ull
 #define INNER_BITS 9
@@ -181,6 +182,7 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	before = odp->mapped;
 	ib_umem_odp_unmap_dma_pages(odp, range->start, range->end);
 	before -= odp->mapped;
+	FL_PROBE3(invalidate, range->start, range->end, before);
 	if (before) {
 		cnt_add(odp->umem.dev->stat, FL_CNT_page_invalidations, before);
 		MR_ADD(odp, page_invalidations, before);
