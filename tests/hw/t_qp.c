@@ -272,7 +272,7 @@ static void all_numbers_in_use(void)
 	CHECK_EQ(n, QP_MAX - QP_FIRST);
 	hca_qp_destroy(last);
 	CHECK_EQ(hca_qp_create(rig.dev, &init, &qp), 0);
-	init.type = IBV_QPT_UD;
+	init.type = IBV_QPT_RAW_PACKET;
 	CHECK_EQ(hca_qp_create(rig.dev, &init, &qp), -EOPNOTSUPP);
 }
 
