@@ -4,12 +4,13 @@
  * process's. It is never taken down: threads of the application may be in it until the end.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include "hw/hw.h"
 
 struct hca_node *hca_node;
 
-#define LAST_POLLS 64
+#define LAST_POLLS 512 /* more than a link lets pass between looks at an idle socket */
 
 /*
  * A train from a link is what a peer says it is: that its parts agree is checked here, once, for all
@@ -128,15 +129,21 @@ __attribute__((destructor)) static void last_acks(void)
 	struct hca_qp *qp;
 	uint32_t i;
 
-	for (i = 0; node && i < QP_MAX; i++) {
+	if (!node || fl_locks_held)
+		return; /* exit() in a signal handler, on top of one of our functions */
+	for (i = 0; i < QP_MAX; i++) {
 		qp = atomic_load_explicit(&node->qp[i], memory_order_acquire);
 		if (!qp || !fl_trylock(&qp->lock))
 			continue;
 		resp_send_ack(qp);
 		fl_unlock(&qp->lock);
 	}
-	for (i = 0; node && i < LAST_POLLS && net_poll(node->net, LAST_POLLS); i++)
-		;
+	for (i = 0; i < LAST_POLLS; i++) {
+		if (net_poll(node->net, LAST_POLLS))
+			engine_flush_acks();
+		else if (i % 64 == 0)
+			sched_yield(); /* the engine may be amid a packet */
+	}
 }
 
 int hca_dev_create(const struct hca_profile *profile, struct faultline_device *stat, uint32_t index,

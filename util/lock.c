@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+__thread int fl_locks_held;
+
 void fl_mutex_init(struct fl_mutex *l, enum lock_rank rank)
 {
 	pthread_mutex_init(&l->m, NULL);

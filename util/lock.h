@@ -49,17 +49,27 @@ static inline void fl_lock_released(struct fl_mutex *l) { (void)l; }
 static inline void fl_lock_may_take(enum lock_rank r) { (void)r; }
 #endif
 
+/*
+ * How many locks this thread holds or is about to: what a handler at exit() asks, which may run on top
+ * of one of our functions (exit() in a signal handler).
+ */
+extern __thread int fl_locks_held __attribute__((tls_model("initial-exec")));
+
 static inline void fl_lock(struct fl_mutex *l)
 {
 	fl_lock_may_take(l->rank);
+	fl_locks_held++;
 	pthread_mutex_lock(&l->m);
 	fl_lock_acquired(l);
 }
 
 static inline bool fl_trylock(struct fl_mutex *l)
 {
-	if (pthread_mutex_trylock(&l->m))
+	fl_locks_held++;
+	if (pthread_mutex_trylock(&l->m)) {
+		fl_locks_held--;
 		return false;
+	}
 	fl_lock_acquired(l);
 	return true;
 }
@@ -68,6 +78,7 @@ static inline void fl_unlock(struct fl_mutex *l)
 {
 	fl_lock_released(l);
 	pthread_mutex_unlock(&l->m);
+	fl_locks_held--;
 }
 
 #endif
