@@ -228,7 +228,9 @@ static void paused_in_the_middle_of_a_read(void)
 	rx(pkt_read(R, 0, 12000));
 	TX2(RDMA_READ_RESPONSE_FIRST, RDMA_READ_RESPONSE_MIDDLE, R, 4, 4096);
 	rx(WRITE(ONLY, R + 12, 0, 8, 8, pattern));
-	rx(pkt_read(R, 0, 12000)); /* impatient: no ACK may say that the READ is done */
+	TX_NONE();
+	rx(pkt_read(R, 0, 12000)); /* impatient: we live, but no ACK may say that the READ is done */
+	TX_ACK(R + 3);
 	TX_NONE();
 	rig_is(rig.mem, 8, 0);
 	wake(0);

@@ -176,6 +176,36 @@ static void retries_then_error(void)
 	SWC(WR_FLUSH_ERR, 2);
 }
 
+/* a READ that is asked for again is still the one the peer holds resources for */
+static void going_back_keeps_the_count_of_reads(void)
+{
+	struct ibv_send_wr wr;
+
+	opt.max_rd_atomic = 1;
+	rig_up();
+	CHECK_EQ(post(wr_data(IBV_WR_RDMA_READ, 1, 0, 8)), 0);
+	CHECK_EQ(post(wr_atomic(false, 2, 1, 0)), 0);
+	wr = wr_data(IBV_WR_SEND, 3, 0, 8);
+	wr.send_flags = IBV_SEND_FENCE;
+	CHECK_EQ(post(wr), 0);
+	TX(RDMA_READ_REQUEST, 100, 1, 0);
+	TX_NONE();
+	rig_advance(2 * PERIOD);
+	rig_advance(2 * PERIOD);
+	TX(RDMA_READ_REQUEST, 100, 1, 0);
+	TX_NONE();
+	rx_read(100, 8, pattern);
+	SWC(SUCCESS, 1);
+	TX(FETCH_ADD, 101, 1, 0);
+	TX_NONE();
+	rx_nak(AETH_NAK_PSN_SEQ_ERROR, 101);
+	TX(FETCH_ADD, 101, 1, 0);
+	TX_NONE();
+	rx_atomic_ack(101, 5);
+	SWC(SUCCESS, 2);
+	TX(SEND_ONLY, 102, 1, 8);
+}
+
 static void retry_cnt_0(void)
 {
 	opt.retry_cnt = 0;
@@ -419,6 +449,7 @@ int main(int argc, char **argv)
 		TEST(rnr_retry_6), TEST(rnr_retry_7_is_without_end),
 		TEST(rnr_budget_is_per_message), TEST(rnr_nak_twice_counts_once),
 		TEST(rnr_wait_is_a_wait), TEST(retries_then_error), TEST(retry_cnt_0),
+		TEST(going_back_keeps_the_count_of_reads),
 		TEST(timeout_0_is_never), TEST(progress_resets_the_counter),
 		TEST(idle_time_is_no_silence), TEST(old_ack_says_that_the_peer_lives),
 		TEST(local_error_at_once), TEST(local_error_waits_its_turn),
