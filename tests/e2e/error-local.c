@@ -48,6 +48,20 @@ static void requester(void)
 	CHECK(!ibv_dereg_mr(other) && !ibv_dealloc_pd(pd2), "close");
 }
 
+/* atomics are of 8 bytes, aligned: else they are not posted, or refused */
+static void misaligned_atomics(void)
+{
+	struct ibv_sge sge = {(uintptr_t)mem, 4, mr->lkey};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+		.send_flags = IBV_SEND_SIGNALED, .wr.atomic = {target.iova, 1, 0, target.key}};
+
+	rc_connect_peer(&a, peer, &rc_default);
+	CHECK(rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)mem, mr->lkey, target.iova + 4, target.key,
+			     1, 0) == EINVAL, "misaligned atomic");
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr, "atomic with a result of 4 bytes");
+	CHECK(rc_state(a.qp) == IBV_QPS_RTS, "state");
+}
+
 /* a SEND of len into a receive that a caller has posted: what either side is told */
 static void refused_receive(const char *what, uint32_t len, enum ibv_wc_status sender, enum ibv_wc_status receiver)
 {
@@ -106,6 +120,7 @@ int main(int argc, char **argv)
 		read_only = rc_reg(&a, mem, 4 * PAGE, IBV_ACCESS_REMOTE_READ | (odp ? ODP : 0));
 		target = rc_peer_buf(peer, 4 * PAGE, ALL_ACCESS | (odp ? ODP : 0), RC_SAME, RC_ANON);
 		requester();
+		misaligned_atomics();
 		receiver();
 		CHECK(!ibv_dereg_mr(mr) && !ibv_dereg_mr(read_only), "dereg");
 	}

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#define TIMEOUT 14 /* 67 ms */
+#define TIMEOUT 16 /* 268 ms */
 #define RETRY	3
 
 static int shm_entries(void)

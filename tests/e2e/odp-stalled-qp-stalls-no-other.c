@@ -11,6 +11,7 @@ static struct rc_peer *peer;
 
 int main(int argc, char **argv)
 {
+	struct rc_opt opt = rc_default;
 	struct ibv_wc wc;
 	double t0, took, worst = 0;
 	unsigned rounds = 0;
@@ -26,7 +27,8 @@ int main(int argc, char **argv)
 	struct ibv_mr *mc = rc_reg(&c, m + 4 * PAGE, PAGE, ALL_ACCESS);
 	struct ibv_mr *md = rc_reg(&d, m + 5 * PAGE, PAGE, ALL_ACCESS | ODP);
 
-	rc_connect_peer(&a, peer, &rc_default);
+	opt.timeout = 14; /* 67 ms */
+	rc_connect_peer(&a, peer, &opt);
 	rc_pair(&c, &d, &rc_default);
 	t0 = rc_now();
 	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)m, 1000, ma->lkey, r.iova + 5, r.key), "post");

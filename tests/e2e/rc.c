@@ -13,7 +13,7 @@
 
 const struct rc_opt rc_default = {
 	.mtu = IBV_MTU_1024,
-	.timeout = 14,
+	.timeout = 16, /* 268 ms: a busy machine is not to be taken for a dead peer */
 	.retry = 7,
 	.rnr_retry = 7,
 	.rnr_timer = 12,

@@ -46,7 +46,7 @@ static void recovered(enum ibv_wr_opcode opcode, uint8_t timeout, uint8_t rnr_ti
 	rc_connect_peer(&a, peer, &opt);
 	rc_fill(mem, 3000, 0, 8);
 	CHECK(!rc_post(&a, opcode, (uintptr_t)mem, 3000, mr->lkey, target.iova + 3, target.key), "post");
-	CHECK(!rc_poll(&a, &wc, 0.5), "completed without a receive: %s", ibv_wc_status_str(wc.status));
+	CHECK(!rc_poll(&a, &wc, 0.6), "completed without a receive: %s", ibv_wc_status_str(wc.status));
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
 	rc_expect(&a, IBV_WC_SUCCESS);
 	m = rc_call_msg(peer, (struct rc_msg){.op = RC_WAIT, .arg = {20000}});
@@ -64,9 +64,9 @@ int main(int argc, char **argv)
 	target = rc_peer_buf(peer, 2 * PAGE, ALL_ACCESS | ODP, RC_SAME, RC_ANON);
 	exhausted(IBV_WR_SEND);
 	exhausted(IBV_WR_RDMA_WRITE_WITH_IMM);
-	recovered(IBV_WR_SEND, 14, 12);
-	recovered(IBV_WR_RDMA_WRITE_WITH_IMM, 14, 12);
-	recovered(IBV_WR_SEND, 13, 27); /* each wait of 123 ms is longer than both tries of 34 ms */
+	recovered(IBV_WR_SEND, 16, 12);
+	recovered(IBV_WR_RDMA_WRITE_WITH_IMM, 16, 12);
+	recovered(IBV_WR_SEND, 15, 31); /* each wait of 492 ms is longer than both tries of 134 ms */
 	CHECK(!ibv_dereg_mr(mr), "dereg");
 	rc_close(&a);
 	rc_peer_stop(peer);
