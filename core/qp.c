@@ -160,6 +160,22 @@ static int check_attr(struct ib_qp *qp, struct ibv_qp_attr *attr, int mask, uint
 	return 0;
 }
 
+/* Datagrams may come to any of the port's addresses, before the QP has sent one. */
+static void listen_to_all(struct ib_device *dev)
+{
+	uint8_t gid[NETDEV_MAX_GIDS][16];
+	unsigned n;
+
+	fl_lock(&dev->lock);
+	n = dev->num_gids;
+	memcpy(gid, dev->gid, sizeof(gid));
+	fl_unlock(&dev->lock);
+	for (unsigned i = 0; i < n; i++) {
+		if (memcmp(gid[i], (uint8_t[16]){0}, 16))
+			hca_listen(dev->hca, gid[i]);
+	}
+}
+
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask)
 {
 	struct ibv_qp_attr attr = *user_attr, now = {0};
@@ -179,6 +195,8 @@ int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask
 	err = check_attr(qp, &attr, mask, sgid);
 	if (err)
 		return err;
+	if (qp->qp_type == IBV_QPT_UD && next == IBV_QPS_RTR)
+		listen_to_all(qp->uobj.ucontext->device);
 	return hca_qp_modify(qp->hca, &attr, mask, sgid);
 }
 

@@ -126,6 +126,8 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr);
  * limits) and holds no lock; sgid is what attr->ah_attr names. Returns what net_path_open() returns.
  */
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask, const uint8_t sgid[16]);
+/* datagrams to this address of the port reach us; before a UD QP is in RTR. No lock held. */
+void hca_listen(struct hca_dev *dev, const uint8_t gid[16]);
 /* its CQEs that are still in a CQ are removed, as the specification says; when it returns no event of it
  * is being told, nor will be */
 void hca_qp_destroy(struct hca_qp *qp);

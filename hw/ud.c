@@ -319,6 +319,12 @@ void ud_run(struct hca_qp *qp)
 
 /* ---- responder ---- */
 
+void hca_listen(struct hca_dev *dev, const uint8_t gid[16])
+{
+	if (hca_dev_alive(dev))
+		net_listen(hca_node->net, gid);
+}
+
 static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct roce_pkt *pkt)
 {
 	struct ibv_wc wc = {

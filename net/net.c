@@ -400,6 +400,15 @@ int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_
 	return 0;
 }
 
+void net_listen(struct net *net, const uint8_t gid[16])
+{
+	struct udp_sock *sock;
+
+	fl_lock(&net->slot_lock);
+	udp_sock_get(net, gid, false, &sock);
+	fl_unlock(&net->slot_lock);
+}
+
 void net_path_close(struct net_path *path)
 {
 	struct net *net = path->net;

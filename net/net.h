@@ -73,6 +73,11 @@ struct net_path_attr {
 	uint32_t flow_label;
 };
 int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_path **path);
+/*
+ * Peers on other hosts can reach this address of ours from now on, whether or not a path leads from it.
+ * What cannot be (another user has the port) is logged; peers on this host need none of it.
+ */
+void net_listen(struct net *net, const uint8_t gid[16]);
 void net_path_close(struct net_path *path);
 const char *net_path_link(const struct net_path *path); /* "loop", "shm", "udp" */
 /* largest payload of a train on it, at least the largest MTU */

@@ -214,6 +214,10 @@ int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_
 	return 0;
 }
 
+void net_listen(struct net *net, const uint8_t gid[16])
+{
+}
+
 void net_path_close(struct net_path *path)
 {
 	struct net_path **p;
