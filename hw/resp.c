@@ -213,6 +213,10 @@ static void read_run(struct hca_qp *qp)
 			qp->resp.blocked = true;
 		if (rc == -EAGAIN || rc == -EINPROGRESS)
 			return;
+		if (rc && pkt.npkts > 1) {
+			max = qp->mtu; /* what can be read goes, packet by packet */
+			continue;
+		}
 		if (rc) {
 			qp->resp.read.active = false;
 			if (!qp->resp.read.dup)
@@ -409,6 +413,32 @@ static void end_message(struct hca_qp *qp, const struct roce_pkt *pkt)
 		recv_done(qp, IBV_WC_SUCCESS, pkt, bytes);
 }
 
+static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt);
+
+/*
+ * A train that cannot be placed as a whole: its packets up to the one that cannot be are, as on a wire, and
+ * the NAK names that one. When it pauses amid this, what was placed is a duplicate the next time.
+ */
+static enum resp_result one_by_one(struct hca_qp *qp, const struct roce_pkt *train)
+{
+	enum resp_result result = RESP_DONE;
+	struct roce_pkt pkt;
+	uint32_t i, last = train->npkts - 1;
+
+	for (i = 0; i <= last && result == RESP_DONE && qp->state != IBV_QPS_ERR; i++) {
+		pkt = *train;
+		pkt.opcode = pkt.opcode_last = roce_pkt_opcode(train, i);
+		pkt.psn = psn_add(train->psn, i);
+		pkt.npkts = 1;
+		pkt.payload += (size_t)i * train->mtu;
+		pkt.payload_len = i == last ? train->payload_len - last * train->mtu : train->mtu;
+		pkt.se = i == last && train->se;
+		pkt.ackreq = i == last && train->ackreq;
+		result = resp_data(qp, &pkt);
+	}
+	return result;
+}
+
 static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	uint32_t first = roce_opcode[pkt->opcode].flags, last = roce_opcode[pkt->opcode_last].flags;
@@ -439,6 +469,8 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	rc = place(qp, pkt);
 	if (rc == -EINPROGRESS)
 		return RESP_AGAIN;
+	if (rc && pkt->npkts > 1)
+		return one_by_one(qp, pkt);
 	if (rc && kind == ROCE_F_WRITE)
 		return denied(qp, pkt);
 	if (rc) {
