@@ -104,7 +104,7 @@ static void print_trouble(FILE *out, const struct faultline_device *d)
 		FL_CNT_completer_retry_err, FL_CNT_send_rnr_err,
 		FL_CNT_rcvd_rnr_err,	    FL_CNT_send_err,
 		FL_CNT_rx_icrc_err,	    FL_CNT_rx_malformed,
-		FL_CNT_rx_backlog_drop,
+		FL_CNT_rx_backlog_drop,	    FL_CNT_mr_pinned_stale,
 	};
 
 	for (size_t i = 0; i < sizeof(trouble) / sizeof(trouble[0]); i++) {

@@ -240,6 +240,40 @@ int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned ac
 	return rc;
 }
 
+enum mr_way { MR_BY_ADDRESS, MR_FAULT, MR_BY_PIN };
+
+/*
+ * As mr_begin(), and says how to go on: by address, and only then the hazard stands; a fault first; or
+ * through the pin, since the application has taken the memory away. Negative: as mr_begin().
+ */
+static int mr_begin_way(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, bool write,
+			struct mr_span *span, bool *odp)
+{
+	for (;;) {
+		struct ib_umem *umem;
+		bool stale;
+		int rc = mr_begin(pd, key, iova, len, access, span);
+
+		if (rc)
+			return rc;
+		umem = span->umem;
+		*odp = umem->is_odp;
+		if (*odp) {
+			if (ib_umem_odp_present(to_ib_umem_odp(umem), span->addr, len, write))
+				return MR_BY_ADDRESS;
+			dma_end(span->hazard);
+			return MR_FAULT;
+		}
+		if (ib_umem_pinned_intact(umem, span->addr, len))
+			return MR_BY_ADDRESS;
+		stale = ib_umem_pinned_stale(umem, span->addr, len);
+		dma_end(span->hazard);
+		if (stale)
+			return MR_BY_PIN;
+		mm_wait_start_dma();
+	}
+}
+
 static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, bool write, bool force,
 		     struct mr_miss *miss)
 {
@@ -248,10 +282,17 @@ static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, boo
 	return -EFAULT;
 }
 
-static bool mr_present(const struct mr_span *span, uint64_t len, bool write)
+/* All of it again, also what was copied by address before that failed: it is the same memory. */
+static int mr_pin_copy(const struct mr_span *span, uint32_t key, void *buf, uint32_t len, bool write)
 {
-	return !span->umem->is_odp ||
-	       ib_umem_odp_present(to_ib_umem_odp(span->umem), span->addr, len, write);
+	struct hca_mr *mr = mr_get(key); /* the same registration: a key does not come back so soon */
+	int rc;
+
+	if (!mr)
+		return -EACCES;
+	rc = ib_umem_pinned_copy(mr->umem, key, span->addr, buf, len, write);
+	mr_put(mr);
+	return rc;
 }
 
 int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
@@ -260,15 +301,14 @@ int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, e
 	bool write = dir == MR_TO_MEM, odp;
 	struct mr_span span;
 	size_t left;
-	int rc = mr_begin(pd, key, iova, len, access, &span);
+	int way = mr_begin_way(pd, key, iova, len, access, write, &span, &odp);
 
-	if (rc)
-		return rc;
-	odp = span.umem->is_odp;
-	if (!mr_present(&span, len, write)) {
-		dma_end(span.hazard);
+	if (way < 0)
+		return way;
+	if (way == MR_FAULT)
 		return mr_missed(&span, key, len, write, false, miss);
-	}
+	if (way == MR_BY_PIN)
+		return mr_pin_copy(&span, key, buf, len, write);
 	if (write)
 		left = copy_guarded((void *)(uintptr_t)span.addr, buf, len);
 	else
@@ -276,7 +316,21 @@ int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, e
 	dma_end(span.hazard);
 	if (!left)
 		return 0;
-	return odp ? mr_missed(&span, key, len, write, true, miss) : -EACCES;
+	return odp ? mr_missed(&span, key, len, write, true, miss)
+		   : mr_pin_copy(&span, key, buf, len, write);
+}
+
+static int mr_pin_atomic(const struct mr_span *span, uint32_t key, bool cmpswap, uint64_t swap_add,
+			 uint64_t compare, uint64_t *orig)
+{
+	struct hca_mr *mr = mr_get(key);
+	int rc;
+
+	if (!mr)
+		return -EACCES;
+	rc = ib_umem_pinned_atomic(mr->umem, key, span->addr, cmpswap, swap_add, compare, orig);
+	mr_put(mr);
+	return rc;
 }
 
 int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
@@ -285,26 +339,27 @@ int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t s
 	struct mr_span span;
 	uint64_t *p;
 	bool odp;
-	int rc = mr_begin(pd, key, iova, 8, IBV_ACCESS_REMOTE_ATOMIC, &span);
+	int rc = mr_begin_way(pd, key, iova, 8, IBV_ACCESS_REMOTE_ATOMIC, true, &span, &odp);
 
-	if (rc)
+	if (rc < 0)
 		return rc;
-	odp = span.umem->is_odp;
 	p = (uint64_t *)(uintptr_t)span.addr;
 	if ((span.addr & 7) || (iova & 7)) {
-		dma_end(span.hazard);
+		if (rc == MR_BY_ADDRESS)
+			dma_end(span.hazard);
 		return -EINVAL;
 	}
-	if (!mr_present(&span, 8, true)) {
-		dma_end(span.hazard);
+	if (rc == MR_FAULT)
 		return mr_missed(&span, key, 8, true, false, miss);
-	}
+	if (rc == MR_BY_PIN)
+		return mr_pin_atomic(&span, key, cmpswap, swap_add, compare, orig);
 	rc = cmpswap ? cmpxchg64_guarded(p, compare, swap_add, orig)
 		     : fetch_add64_guarded(p, swap_add, orig);
 	dma_end(span.hazard);
 	if (!rc)
 		return 0;
-	return odp ? mr_missed(&span, key, 8, true, true, miss) : -EACCES;
+	return odp ? mr_missed(&span, key, 8, true, true, miss)
+		   : mr_pin_atomic(&span, key, cmpswap, swap_add, compare, orig);
 }
 
 int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,

@@ -56,6 +56,15 @@ int pin_user_pages(uint64_t addr, size_t len, bool write, struct mm_pin **pin);
 void unpin_user_pages(struct mm_pin *pin);
 const char *pin_how(const struct mm_pin *pin); /* "io_uring" or "mlock" */
 
+/*
+ * Reach the pinned pages themselves, whatever is mapped at their addresses by now. Slow (about 10 us).
+ * A buffer of io_uring's does it: 0; -EOPNOTSUPP: pinned by mlock, which cannot; -EFAULT: buf; -EIO.
+ * Atomics are so among each other, not against the CPU.
+ */
+int pin_copy(struct mm_pin *pin, uint64_t addr, void *buf, size_t len, bool to_pages);
+int pin_atomic(struct mm_pin *pin, uint64_t addr, bool cmpswap, uint64_t swap_add, uint64_t compare,
+	       uint64_t *orig);
+
 /* ---- mmu interval notifiers ---- */
 
 struct mmu_interval_notifier;
@@ -69,9 +78,16 @@ enum mmu_notifier_event {
 struct mmu_notifier_range {
 	uint64_t start, end;
 	enum mmu_notifier_event event;
+	const char *by;	    /* the call that does it, a literal; NULL: not known */
+	const void *caller; /* who made that call; NULL: not known */
 };
 
 struct mmu_interval_notifier_ops {
+	/*
+	 * What is taken away never comes back (pinned memory): nothing is watched anew, and not to be
+	 * watched is no more than an information.
+	 */
+	bool once;
 	/*
 	 * Pages of range are about to go or gone. Must take the lock its owner's fault path holds when
 	 * it calls mmu_interval_read_retry(), call mmu_interval_set_seq(), and return only when no

@@ -111,8 +111,8 @@ void notifier_quiesce(void);
 
 void uffd_init(const struct fl_config *cfg);
 void uffd_fork_child(void);
-/* false: not available; starts the thread at the first call */
-bool uffd_start(void);
+/* false: not available; starts the thread at the first call. loud: what fails is a warning */
+bool uffd_start(bool loud);
 /* started, and not in vain */
 bool uffd_runs(void);
 enum uffd_watch { UFFD_WATCHED, UFFD_NOTHING_MAPPED, UFFD_UNWATCHED };

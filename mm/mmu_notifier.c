@@ -29,6 +29,7 @@ struct subscription {
 	struct mmu_interval_notifier *mni;
 	unsigned generation;
 	bool in_tree;
+	bool once; /* counts in num_once */
 	bool gaps; /* atomic: something in it was not mapped, or was unmapped, since it was watched */
 };
 
@@ -44,6 +45,14 @@ static struct interval_tree subscriptions = INTERVAL_TREE_INIT;
 static unsigned long invalidate_seq = 2;
 static unsigned long active_ranges;
 static CDS_LIST_HEAD(deferred);
+
+/*
+ * Watching a part of a mapping cuts it in up to three, and the kernel allows 65,530 mappings of a process
+ * by default. On-demand memory needs to be watched; for pinned memory the application must not run out.
+ */
+#define MAX_ONCE 8192u
+#define GROWS_IN_PLACE (1ull << 17) /* of smaller ones realloc() makes no mappings */
+static unsigned num_once; /* subscriptions of that kind that are watched; by watch_lock */
 
 static unsigned generation; /* counts forks */
 static void (*quiesce_fn)(uint64_t start, uint64_t end);
@@ -194,14 +203,17 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 	interval_insert(&covered, &s->cover);
 	/* in the tree before it is watched: the first event finds it */
 	tree_insert(mni, s);
-	if (uffd_start()) {
+	if ((!ops->once || num_once < MAX_ONCE) && uffd_start(!ops->once)) {
 		uffd_drop_strays();
 		mni->watched = uffd_register(start, mni->end) != UFFD_UNWATCHED;
-		if (!all_mapped(start, mni->end))
+		if (ops->once)
+			num_once += s->once = true;
+		else if (!all_mapped(start, mni->end))
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
 	}
 	fl_unlock(&watch_lock);
-	guard_recheck();
+	if (!ops->once) /* or pin_user_pages() does it */
+		guard_recheck();
 	return 0;
 }
 
@@ -219,11 +231,13 @@ void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
 	fl_lock(&watch_lock);
 	tree_remove(mni, s);
 	interval_remove(&covered, &s->cover);
+	num_once -= s->once;
 	/* A mapping that mremap() has grown in place stays watched to its new end. Mappings that are
 	 * watched do not merge with others, so that all of this one is ours to let go. */
-	if (mni->watched && !vma_find(end - 1, &v) && v.start < end && v.end > end)
+	if (mni->watched && (!s->once || end - mni->start >= GROWS_IN_PLACE) && !vma_find(end - 1, &v) && v.start < end && v.end > end)
 		end = v.end;
-	notifier_each_uncovered(mni->start, end, uffd_unregister);
+	if (mni->watched || !s->once)
+		notifier_each_uncovered(mni->start, end, uffd_unregister);
 	uffd_drop_strays();
 	fl_unlock(&watch_lock);
 	free(s);
@@ -309,6 +323,6 @@ void notifier_fork_child(void)
 	seq_moved = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 	covered = subscriptions = (struct interval_tree)INTERVAL_TREE_INIT;
 	CDS_INIT_LIST_HEAD(&deferred);
-	active_ranges = 0;
+	active_ranges = num_once = 0;
 	invalidate_seq = (invalidate_seq | 1) + 1;
 }

@@ -10,6 +10,8 @@
  * by mlock(). io_uring pins for writing always: memory that may only be read, for a region that only
  * reads, is mlock()ed too. mlock does not nest, so ranges locked are kept in a tree and unlocked where
  * the last one goes.
+ *
+ * The pages stay reachable when their addresses are not theirs any more (pin_copy).
  */
 #include <errno.h>
 #include <liburing.h>
@@ -57,6 +59,8 @@ static int uring_error; /* why there is none */
 
 static unsigned generation; /* counts forks */
 
+static void stage_fork_child(void);
+
 void pin_init(const struct fl_config *cfg)
 {
 	use_uring = strcmp(cfg->pin, "mlock") != 0;
@@ -76,6 +80,7 @@ void pin_fork_child(void)
 		free(r);
 	}
 	rings = NULL;
+	stage_fork_child();
 	mlocked = (struct interval_tree)INTERVAL_TREE_INIT; /* mlock is not inherited */
 	pinned_bytes = 0;
 }
@@ -239,6 +244,143 @@ static void mlock_unpin(struct mm_pin *pin)
 	while (interval_next_gap(&mlocked, &start, pin->locked.end, &from, &to))
 		munlock((void *)from, to - from); /* ENOMEM: unmapped meanwhile */
 	fl_unlock(&pin_lock);
+}
+
+/* ---- the pages themselves ---- */
+
+/*
+ * A registered buffer keeps its pages whatever becomes of their addresses, and file I/O reaches them:
+ * READ_FIXED from a file of ours writes to them, WRITE_FIXED to that file reads them. One staging file
+ * of a process, mapped; stage_lock guards it, and the submission side of every ring.
+ */
+#define STAGE_BYTES (256u << 10)
+static struct fl_mutex stage_lock = FL_MUTEX_INIT(LOCK_LEAF);
+static int stage_fd = -1;
+static char *stage;
+static bool stage_broken;
+
+/* stage_lock held */
+static int stage_open(void)
+{
+	if (stage_fd >= 0)
+		return stage_broken ? -EIO : 0;
+	stage_fd = memfd_create("faultline-pin", MFD_CLOEXEC);
+	if (stage_fd < 0)
+		return -errno;
+	if (!ftruncate(stage_fd, STAGE_BYTES)) {
+		stage = mmap(NULL, STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, stage_fd, 0);
+		if (stage != MAP_FAILED && !madvise(stage, STAGE_BYTES, MADV_DONTFORK))
+			return 0;
+	}
+	stage_broken = true;
+	return -ENOMEM;
+}
+
+static void stage_fork_child(void)
+{
+	if (stage_fd >= 0)
+		close(stage_fd);
+	stage_fd = -1; /* the mapping is the parent's alone */
+	stage_broken = false;
+	fl_mutex_init(&stage_lock, LOCK_LEAF);
+}
+
+/* n bytes between the start of the staging file and a buffer's pages. stage_lock held. */
+static int stage_move(const struct pin_buf *b, uint64_t addr, unsigned n, bool to_pages)
+{
+	struct io_uring *ring = &b->ring->ring;
+
+	for (unsigned done = 0; done < n;) {
+		struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+		struct io_uring_cqe *cqe;
+		int ret = -EBUSY;
+
+		if (sqe) {
+			if (to_pages)
+				io_uring_prep_read_fixed(sqe, stage_fd, (void *)(addr + done), n - done,
+							 done, b->index);
+			else
+				io_uring_prep_write_fixed(sqe, stage_fd, (void *)(addr + done),
+							  n - done, done, b->index);
+			do
+				ret = io_uring_submit_and_wait(ring, 1);
+			while (ret == -EINTR || ret == -EAGAIN);
+		}
+		if (ret < 1) {
+			stage_broken = true; /* a request is left in the ring */
+			return ret ? ret : -EIO;
+		}
+		do
+			ret = io_uring_wait_cqe(ring, &cqe);
+		while (ret == -EINTR);
+		if (ret) {
+			stage_broken = true;
+			return ret;
+		}
+		ret = cqe->res;
+		io_uring_cqe_seen(ring, cqe);
+		if (ret <= 0)
+			return ret ? ret : -EIO;
+		done += (unsigned)ret;
+	}
+	return 0;
+}
+
+/* stage_lock held; n lies in the staging file and in one buffer */
+static int stage_copy(const struct mm_pin *pin, uint64_t addr, void *buf, unsigned n, bool to_pages)
+{
+	const struct pin_buf *b = &pin->buf[(addr - pin->locked.start) / BUF_MAX];
+	int ret;
+
+	if (to_pages && copy_guarded(stage, buf, n))
+		return -EFAULT;
+	ret = stage_move(b, addr, n, to_pages);
+	if (!ret && !to_pages && copy_guarded(buf, stage, n))
+		ret = -EFAULT;
+	return ret;
+}
+
+int pin_copy(struct mm_pin *pin, uint64_t addr, void *buf, size_t len, bool to_pages)
+{
+	int ret;
+
+	if (!pin->num_bufs)
+		return -EOPNOTSUPP;
+	fl_lock(&stage_lock);
+	ret = stage_open();
+	while (len && !ret) {
+		uint64_t left = BUF_MAX - (addr - pin->locked.start) % BUF_MAX;
+		unsigned n = STAGE_BYTES;
+
+		n = n < left ? n : (unsigned)left;
+		n = n < len ? n : (unsigned)len;
+		ret = stage_copy(pin, addr, buf, n, to_pages);
+		addr += n;
+		buf = (char *)buf + n;
+		len -= n;
+	}
+	fl_unlock(&stage_lock);
+	return ret;
+}
+
+int pin_atomic(struct mm_pin *pin, uint64_t addr, bool cmpswap, uint64_t swap_add, uint64_t compare,
+	       uint64_t *orig)
+{
+	uint64_t next;
+	int ret;
+
+	if (!pin->num_bufs)
+		return -EOPNOTSUPP;
+	fl_lock(&stage_lock);
+	ret = stage_open();
+	if (!ret)
+		ret = stage_copy(pin, addr, orig, 8, false);
+	if (!ret && (!cmpswap || *orig == compare)) {
+		next = cmpswap ? swap_add : *orig + swap_add;
+		ret = stage_copy(pin, addr, &next, 8, true);
+	}
+	fl_unlock(&stage_lock);
+	return ret;
 }
 
 /* ---- the door ---- */

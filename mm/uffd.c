@@ -39,6 +39,7 @@ int mm_stop_dma;
 static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
 static char wanted[sizeof(((struct fl_config *)0)->notifier)] = "auto";
+static int start_error; /* why it does not run */
 static void *stack;
 static sem_t thread_ready;
 
@@ -201,31 +202,41 @@ bool uffd_runs(void)
 	return state == UFFD_RUNS;
 }
 
-bool uffd_start(void)
+static void complain(bool loud)
 {
-	int err;
+	static bool said;
 
-	if (state != UFFD_NOT_TRIED)
-		return state == UFFD_RUNS;
-	state = UFFD_NONE;
-	if (!strcmp(wanted, "none")) {
-		fl_info("memory events: none, by the setting 'notifier'");
-		return false;
-	}
-	uffd = open_uffd();
-	err = uffd < 0 ? uffd : start_thread();
-	if (!err) {
-		state = UFFD_RUNS;
-		return true;
-	}
-	if (uffd >= 0)
-		close(uffd);
-	uffd = -1;
-	fl_log(!strcmp(wanted, "userfaultfd") ? LOG_ERR : LOG_WARN,
+	if (said || !start_error)
+		return;
+	said = loud;
+	fl_log(!loud ? LOG_INFO : !strcmp(wanted, "userfaultfd") ? LOG_ERR : LOG_WARN,
 	       "userfaultfd: %s; on-demand regions are not told when memory is unmapped (access stays "
 	       "safe). Allow the userfaultfd system call (containers: the seccomp profile) or set "
 	       "vm.unprivileged_userfaultfd=1 on kernels before 5.11",
-	       strerror(-err));
+	       strerror(-start_error));
+}
+
+bool uffd_start(bool loud)
+{
+	if (state == UFFD_RUNS)
+		return true;
+	if (state == UFFD_NOT_TRIED) {
+		state = UFFD_NONE;
+		if (!strcmp(wanted, "none")) {
+			fl_info("memory events: none, by the setting 'notifier'");
+			return false;
+		}
+		uffd = open_uffd();
+		start_error = uffd < 0 ? uffd : start_thread();
+		if (!start_error) {
+			state = UFFD_RUNS;
+			return true;
+		}
+		if (uffd >= 0)
+			close(uffd);
+		uffd = -1;
+	}
+	complain(loud);
 	return false;
 }
 

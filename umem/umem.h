@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory registration: what backs a memory region. A region is pinned (umem.c) or on demand
+ * Memory registration: what backs a memory region. A region is pinned (umem_pinned.c) or on demand
  * (umem_odp.c); the device reaches both by dma.c, which announces every access so that who takes
  * memory away can wait for it.
  *
@@ -33,6 +33,7 @@ struct ib_umem {
 	struct faultline_mr *stat; /* the key table's entry once there is one (set by hw), for counters */
 	struct mm_pin *pin;	   /* pinned only */
 	size_t npages;		   /* pinned only: DMA maps to give back */
+	bool stale; /* pinned only: the application has taken some of it away; atomic, never reset */
 };
 
 #define UMEM_PT_NONE  0
@@ -88,6 +89,29 @@ void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64
 
 /* Is every page of it in the table with the right asked for? No lock; call it inside a hazard. */
 bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t len, bool write);
+
+/* ---- pinned memory that the application has taken away (umem_pinned.c) ---- */
+
+/* Is some page of it not at its address any more? Inside a hazard. */
+bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len);
+
+/* May pinned memory be accessed by its address? Inside a hazard; false also while all access holds off. */
+static inline bool ib_umem_pinned_intact(const struct ib_umem *umem, uint64_t addr, size_t len)
+{
+	/* pairs with stop_dma() of the event thread: either it waits for our hazard, or we see this */
+	if (__builtin_expect(__atomic_load_n(&mm_stop_dma, __ATOMIC_SEQ_CST), 0))
+		return false;
+	return !__atomic_load_n(&umem->stale, __ATOMIC_SEQ_CST) || !ib_umem_pinned_stale(umem, addr, len);
+}
+
+/*
+ * The slow way, always right: through the pin. Outside of a hazard, with the region held. Counts, and the
+ * first time for a region tells the user. 0 or -EACCES (pinned by mlock: not to be had).
+ */
+int ib_umem_pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
+			bool to_pages);
+int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
+			  uint64_t swap_add, uint64_t compare, uint64_t *orig);
 
 /* ---- accesses in flight (dma.c) ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* What umem.c and umem_odp.c share. */
+/* What the files of this room share. */
 #ifndef FL_UMEM_INTERNAL_H
 #define FL_UMEM_INTERNAL_H
 
@@ -7,5 +7,6 @@
 
 bool umem_writable(unsigned access);
 void umem_odp_release(struct ib_umem_odp *odp);
+void umem_pinned_release(struct ib_umem *umem);
 
 #endif

@@ -69,6 +69,7 @@
 	X(mr_odp_total, 0, "on-demand MRs registered")                                             \
 	X(mr_bytes_pinned, 0, "bytes registered pinned")                                           \
 	X(mr_bytes_odp, 0, "bytes registered on demand")                                           \
+	X(mr_pinned_stale, 0, "accesses to pinned memory that the application had taken away")     \
 	X(ctx, 1, "contexts open")                                                                 \
 	X(pd, 1, "PDs")                                                                            \
 	X(cq, 1, "CQs")                                                                            \

@@ -91,6 +91,30 @@ bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t le
 	return true;
 }
 
+/* nothing that is pinned here is ever taken away, and what is broken is so for the pin as well */
+int mm_stop_dma;
+
+void mm_wait_start_dma(void)
+{
+}
+
+bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len)
+{
+	return false;
+}
+
+int ib_umem_pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
+			bool to_pages)
+{
+	return -EACCES;
+}
+
+int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
+			  uint64_t swap_add, uint64_t compare, uint64_t *orig)
+{
+	return -EACCES;
+}
+
 static int at_gate(void)
 {
 	int rc;
