@@ -223,12 +223,10 @@ def ud():
     for size in (2, 64, 1024, 4096):
         result(bw("ib_send_bw", "-c", "UD", size=size), size, "ib_send_bw UD")
         result(pair(["ib_send_lat", "-c", "UD", "-x", "0", "-F", "-n", "200", "-s", str(size)], []), size, "UD")
-    for extra in (["-e"], ["-b"], ["-q", "4"], ["-l", "8"], ["--use-srq"], ["-I", "1024"], ["--use_old_post_send"]):
+    for extra in (["-e"], ["-b"], ["-q", "4"], ["-l", "8"], ["--use-srq"], ["--use_old_post_send"]):
         result(bw("ib_send_bw", "-c", "UD", *extra, size=1024), 1024, f"ib_send_bw UD {extra}")
-    # more datagrams than a socket's buffer holds are lost, so not a test of bandwidth
-    os.environ["FAULTLINE_LINK"] = "udp"
-    pair(["ibv_ud_pingpong", "-g", "0", "-n", "200", "-c"], [r"200 iters in"])
-    result(pair(["ib_send_lat", "-c", "UD", "-x", "0", "-F", "-n", "200", "-s", "1000"], []), 1000, "UD over udp")
+    result(bw("ib_send_bw", "-c", "UD", "-I", "64", size=64), 64, "ib_send_bw UD inline")
+    # over udp: netns, since what comes to another process of this user on this host may be lost with it
 
 
 def ip(*args):
