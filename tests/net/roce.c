@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "net/roce.h"
-#include "net/train.h"
+#include "net/impl.h"
 
 static struct roce_pkt sample(unsigned op, uint32_t payload)
 {
@@ -199,6 +198,72 @@ static void small_record(void **state)
 	assert_memory_equal(out.payload, "12345678", 8);
 }
 
+/* what a datagram's receive begins with, byte by byte */
+static void grh_bytes(void **state)
+{
+	static const uint8_t v4[GRH_LEN] = {
+		[20] = 0x45, 0x20, 0, 0x3c, 0, 0, 0x40, 0, 0x40, 17, 0x26, 0x8f, 10, 0, 0, 1, 10, 0, 0, 2};
+	static const uint8_t v6[GRH_LEN] = {
+		0x65, 0xab, 0xcd, 0xef, 0x10, 0x08, 17, 7, 0xfe, 0x80, [23] = 1, [24] = 0xfe, 0x80, [39] = 2};
+	struct net_path_attr a = {.sgid = {[10] = 0xff, 0xff, 10, 0, 0, 1},
+				  .dgid = {[10] = 0xff, 0xff, 10, 0, 0, 2},
+				  .tclass = 0x20};
+	uint8_t grh[GRH_LEN];
+
+	grh_make(grh, &a, 32);
+	assert_memory_equal(grh, v4, GRH_LEN);
+	assert_true(grh_ok(grh));
+	a = (struct net_path_attr){.sgid = {0xfe, 0x80, [15] = 1}, .dgid = {0xfe, 0x80, [15] = 2},
+				   .tclass = 0x5a, .hop_limit = 7, .flow_label = 0xbcdef};
+	grh_make(grh, &a, 0x1000);
+	assert_memory_equal(grh, v6, GRH_LEN);
+	assert_true(grh_ok(grh));
+	grh[0] = 0x45;
+	assert_false(grh_ok(grh));
+}
+
+/* A datagram takes its GRH along, in either kind of record; one that cannot be is refused. */
+static void datagram_records(void **state)
+{
+	static const uint32_t lens[] = {0, 1, 8, 1000, 4096};
+	struct net_path_attr a = {.sgid = {[10] = 0xff, 0xff, 1, 2, 3, 4}, .dgid = {[10] = 0xff, 0xff}};
+	uint8_t rec[8192] = {0}, packet[4200] = {0}, grh[GRH_LEN];
+	uint32_t off, size, got, i;
+	struct roce_pkt in, out;
+	size_t hdr;
+
+	grh_make(grh, &a, 100);
+	for (i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+		in = sample(0x64 + i % 2, lens[i]);
+		size = train_encode(&in, rec, &off);
+		assert_true(size % 64 == 0 && off >= REC_LINE + GRH_LEN && off + lens[i] <= size);
+		memcpy(rec + off - GRH_LEN, grh, GRH_LEN);
+		memset(rec + off, 0xd0, lens[i]);
+		assert_int_equal(train_decode(rec, sizeof(rec), &out, &got), 0);
+		assert_int_equal(got, size);
+		same(&in, &out);
+		assert_memory_equal(out.grh, grh, GRH_LEN);
+		assert_ptr_equal(out.payload, rec + off);
+		rec[off - GRH_LEN] = 1;
+		assert_int_equal(train_decode(rec, sizeof(rec), &out, &got), -EPROTO);
+		/* as another opcode's it would be framed otherwise */
+		rec[off - GRH_LEN] = 0;
+		rec[16] = IBV_OPCODE_UC_SEND_ONLY;
+		assert_int_not_equal(train_decode(rec, sizeof(rec), &out, &got), 0);
+
+		hdr = roce_build_headers(&in, 0, packet);
+		memset(packet + hdr, 0xd1, lens[i]);
+		size = raw_encode(grh, (hdr + lens[i] + 3) & ~3u, rec, &off);
+		memcpy(rec + off, packet, (hdr + lens[i] + 3) & ~3u);
+		assert_int_equal(train_decode(rec, sizeof(rec), &out, &got), 0);
+		assert_int_equal(got, size);
+		same(&in, &out);
+		assert_memory_equal(out.grh, grh, GRH_LEN);
+		rec[16] = 1;
+		assert_int_equal(train_decode(rec, sizeof(rec), &out, &got), -EPROTO);
+	}
+}
+
 static void noise(void **state)
 {
 	struct roce_pkt in, out;
@@ -208,10 +273,10 @@ static void noise(void **state)
 
 	srandom(1);
 	for (i = 0; i < 300000; i++) {
-		in = sample(random() % 0x18, random() % 64);
+		in = sample(i % 4 ? random() % 0x18 : 0x60 + random() % 8, random() % 64);
 		in.npkts = 1 + random() % 3;
 		in.mtu = 256;
-		in.opcode_last = random() % 0x18;
+		in.opcode_last = in.opcode & 0x60 ? in.opcode : random() % 0x18;
 		memset(rec, random(), sizeof(rec));
 		train_encode(&in, rec, &off);
 		for (n = random() % 4; n; n--)
@@ -221,6 +286,8 @@ static void noise(void **state)
 			if (out.payload_len)
 				assert_true(out.payload >= rec &&
 					    out.payload + out.payload_len <= rec + size);
+			if (out.grh)
+				assert_true(out.grh >= rec && out.grh + GRH_LEN <= rec + size);
 			assert_true(out.npkts >= 1 && roce_opcode[out.opcode].name);
 			assert_true(roce_opcode[out.opcode_last].name);
 		}
@@ -247,6 +314,7 @@ int main(void)
 		cmocka_unit_test(round_trip),	 cmocka_unit_test(known_numbers),
 		cmocka_unit_test(pad_past_payload), cmocka_unit_test(train_opcodes),
 		cmocka_unit_test(small_record),	 cmocka_unit_test(noise),
+		cmocka_unit_test(grh_bytes),	 cmocka_unit_test(datagram_records),
 		cmocka_unit_test(psn_circle),
 	};
 
