@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two processes, one RC connection: latency and bandwidth of the operations beside memcpy of the same
- * sizes, and what registration costs. Prints "name value" lines: microseconds or GB/s.
+ * Two processes, one RC connection: latency and bandwidth of the operations beside memcpy of the
+ * same sizes, and what registration costs. Prints "name value" lines: microseconds or GB/s.
  *
- * The parent measures; the child is the other end, told over a socket what to do: echo SENDs or WRITEs,
- * take SENDs, or nothing. All is measured in rounds, one batch of each kind a round, and each figure is
- * the median of its rounds: what disturbs the machine for a while disturbs both sides of a ratio.
+ * The parent measures; the child is the other end, told over a socket what to do: echo SENDs or
+ * WRITEs, take SENDs, or nothing. All is measured in rounds, one batch of each kind a round, and
+ * each figure is the median of its rounds: what disturbs the machine for a while disturbs both
+ * sides of a ratio.
  *
  * Latency is half a round trip of 8 bytes with both sides polling their CQ. Bandwidth keeps WINDOW
  * requests under way; the other end of a WRITE or READ sleeps, as one-sided targets do.
@@ -22,14 +23,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROUNDS	15
-#define WINDOW	16
-#define SLOT	(1u << 20)
-#define AREA	(WINDOW * (uint64_t)SLOT)
-#define ECHOES	2000
-#define ACCESS	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define ROUNDS 15
+#define WINDOW 16
+#define SLOT   (1u << 20)
+#define AREA   (WINDOW * (uint64_t)SLOT)
+#define ECHOES 2000
+#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
-#define NEED(x, what) do { if (!(x)) { perror(what); exit(1); } } while (0)
+#define NEED(x, what)                                                                              \
+	do {                                                                                       \
+		if (!(x)) {                                                                        \
+			perror(what);                                                              \
+			exit(1);                                                                   \
+		}                                                                                  \
+	} while (0)
 
 enum command { ECHO_SEND, ECHO_WRITE, TAKE, QUIT };
 
@@ -72,7 +79,8 @@ static void hear(void *p, size_t n)
 
 static void *map(uint64_t size, int flags)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1,
+		       0);
 
 	NEED(p != MAP_FAILED, "mmap");
 	return p;
@@ -80,18 +88,34 @@ static void *map(uint64_t size, int flags)
 
 static void connect_qp(void)
 {
-	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS};
-	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = peer.qpn,
-		.max_dest_rd_atomic = 16, .min_rnr_timer = 1,
-		.ah_attr = {.is_global = 1, .grh = {.dgid = peer.gid, .hop_limit = 64}, .port_num = 1}};
-	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7,
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = ACCESS};
+	struct ibv_qp_attr rtr = {.qp_state = IBV_QPS_RTR,
+				  .path_mtu = IBV_MTU_4096,
+				  .dest_qp_num = peer.qpn,
+				  .max_dest_rd_atomic = 16,
+				  .min_rnr_timer = 1,
+				  .ah_attr = {.is_global = 1,
+					      .grh = {.dgid = peer.gid, .hop_limit = 64},
+					      .port_num = 1}};
+	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS,
+				  .timeout = 18,
+				  .retry_cnt = 7,
+				  .rnr_retry = 7,
 				  .max_rd_atomic = 16};
 
-	NEED(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	NEED(!ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	NEED(!ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-				      IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+	NEED(!ibv_modify_qp(qp, &init,
+			    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+	     "INIT");
+	NEED(!ibv_modify_qp(qp, &rtr,
+			    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				    IBV_QP_MIN_RNR_TIMER),
+	     "RTR");
+	NEED(!ibv_modify_qp(qp, &rts,
+			    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
+	     "RTS");
 }
 
 static void set_up(void)
@@ -105,9 +129,14 @@ static void set_up(void)
 	pd = ibv_alloc_pd(ctx);
 	cq = ibv_create_cq(ctx, 512, NULL, NULL, 0);
 	NEED(pd && cq && !ibv_query_gid(ctx, 1, 0, &me.gid), "PD, CQ, GID");
-	struct ibv_qp_init_attr attr = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = 128, .max_recv_wr = 128, .max_send_sge = 1, .max_recv_sge = 1,
-			.max_inline_data = 64}};
+	struct ibv_qp_init_attr attr = {.send_cq = cq,
+					.recv_cq = cq,
+					.qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = 128,
+						.max_recv_wr = 128,
+						.max_send_sge = 1,
+						.max_recv_sge = 1,
+						.max_inline_data = 64}};
 
 	qp = ibv_create_qp(pd, &attr);
 	NEED(qp, "QP");
@@ -135,9 +164,13 @@ static void set_up(void)
 static void post(enum ibv_wr_opcode op, uint64_t offset, uint64_t to, uint32_t size, bool odp)
 {
 	struct ibv_sge sge = {(uintptr_t)mem[odp] + offset, size, mr[odp]->lkey};
-	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = op,
-		.send_flags = IBV_SEND_SIGNALED | (size <= 64 && op != IBV_WR_RDMA_READ ? IBV_SEND_INLINE : 0),
-		.wr.rdma = {peer_addr[odp] + to, peer.key[odp]}};
+	struct ibv_send_wr *bad,
+		wr = {.sg_list = &sge,
+		      .num_sge = 1,
+		      .opcode = op,
+		      .send_flags = IBV_SEND_SIGNALED |
+				    (size <= 64 && op != IBV_WR_RDMA_READ ? IBV_SEND_INLINE : 0),
+		      .wr.rdma = {peer_addr[odp] + to, peer.key[odp]}};
 
 	NEED(!ibv_post_send(qp, &wr, &bad), "post_send");
 }
@@ -180,7 +213,8 @@ static void reap(int64_t want_sends, int64_t want_receives)
  * end ever waits for the other's next one.
  */
 
-/* ---- echoes: SENDs by their completions, WRITEs by memory and the CQ that is polled meanwhile ---- */
+/* ---- echoes: SENDs by their completions, WRITEs by memory and the CQ that is polled meanwhile
+ * ---- */
 
 static void echo_send(uint32_t count, bool first)
 {
@@ -350,8 +384,8 @@ static const uint32_t sizes[] = {65536, SLOT};
 
 static void measure(void)
 {
-	static double send_lat[ROUNDS], write_lat[ROUNDS], bw[2][3][ROUNDS], odp[2][ROUNDS], ratio[2][ROUNDS],
-		cpy[2][ROUNDS];
+	static double send_lat[ROUNDS], write_lat[ROUNDS], bw[2][3][ROUNDS], odp[2][ROUNDS],
+		ratio[2][ROUNDS], cpy[2][ROUNDS];
 	static double reg[3][ROUNDS];
 	uint8_t *gib = map(1ul << 30, 0), *vast = map(64ul << 30, MAP_NORESERVE);
 
@@ -377,16 +411,17 @@ static void measure(void)
 		reg[1][r] = registration(1ul << 30, ACCESS | IBV_ACCESS_ON_DEMAND, gib);
 		reg[2][r] = registration(64ul << 30, ACCESS | IBV_ACCESS_ON_DEMAND, vast);
 	}
-	printf("send_lat_8 %.3f\nwrite_lat_8 %.3f\n", median(send_lat, ROUNDS), median(write_lat, ROUNDS));
+	printf("send_lat_8 %.3f\nwrite_lat_8 %.3f\n", median(send_lat, ROUNDS),
+	       median(write_lat, ROUNDS));
 	for (int s = 0; s < 2; s++) {
 		printf("memcpy_%u %.3f\n", sizes[s], median(cpy[s], ROUNDS));
 		for (int o = 0; o < 3; o++)
 			printf("%s_bw_%u %.3f\n", op_name[o], sizes[s], median(bw[s][o], ROUNDS));
-		printf("odp_write_bw_%u %.3f\nodp_over_pinned_%u %.3f\n", sizes[s], median(odp[s], ROUNDS), sizes[s],
-		       median(ratio[s], ROUNDS));
+		printf("odp_write_bw_%u %.3f\nodp_over_pinned_%u %.3f\n", sizes[s],
+		       median(odp[s], ROUNDS), sizes[s], median(ratio[s], ROUNDS));
 	}
-	printf("reg_pinned_1g %.1f\nreg_odp_1g %.1f\nreg_odp_64g %.1f\n", median(reg[0], 3), median(reg[1], ROUNDS),
-	       median(reg[2], ROUNDS));
+	printf("reg_pinned_1g %.1f\nreg_odp_1g %.1f\nreg_odp_64g %.1f\n", median(reg[0], 3),
+	       median(reg[1], ROUNDS), median(reg[2], ROUNDS));
 }
 
 int main(int argc, char **argv)

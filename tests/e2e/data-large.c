@@ -7,7 +7,7 @@
 
 #include <sys/sysinfo.h>
 
-#define BIG     ((64u << 20) + 5)
+#define BIG	((64u << 20) + 5)
 #define LARGEST (1u << 31)
 
 static struct rc_side a;
@@ -26,13 +26,15 @@ static void messages(uint32_t len, int access, bool send)
 {
 	uint64_t room = len + 2 * PAGE, bad;
 	struct rc_remote r = rc_peer_buf(peer, room, access, RC_SAME, RC_NORESERVE);
-	uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *p = mmap(NULL, room, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	CHECK(p != MAP_FAILED, "mmap: %s", strerror(errno));
 	struct ibv_mr *mr = rc_reg(&a, p, room, access);
 
 	rc_fill(p + 9, len, 9, 3);
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)p + 9, len, mr->lkey, r.iova + 77, r.key), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)p + 9, len, mr->lkey, r.iova + 77, r.key),
+	      "post");
 	finish("WRITE");
 	bad = rc_call(peer, RC_DIFFERS, r.buf, 77, len, 9, 3);
 	CHECK(bad == UINT64_MAX, "WRITE of %u: wrong byte %lu", len, bad);
@@ -40,7 +42,8 @@ static void messages(uint32_t len, int access, bool send)
 	CHECK(!madvise(p, room & ~(PAGE - 1), MADV_DONTNEED), "madvise");
 	if (!(access & ODP))
 		goto out; /* pinned: what was discarded is not what the device reads into */
-	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)p + 5, len, mr->lkey, r.iova + 77, r.key), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)p + 5, len, mr->lkey, r.iova + 77, r.key),
+	      "post");
 	finish("READ");
 	bad = rc_differs(p + 5, len, 9, 3);
 	CHECK(bad == UINT64_MAX, "READ of %u: wrong byte %lu", len, bad);
@@ -53,7 +56,8 @@ static void messages(uint32_t len, int access, bool send)
 		CHECK(!rc_post(&a, IBV_WR_SEND, (uintptr_t)p, len, mr->lkey, 0, 0), "post");
 		finish("SEND");
 		m = rc_call_msg(peer, (struct rc_msg){.op = RC_WAIT, .arg = {100000}});
-		CHECK(m.arg[0] && m.arg[1] == IBV_WC_SUCCESS && m.arg[2] == len, "receive of %u", len);
+		CHECK(m.arg[0] && m.arg[1] == IBV_WC_SUCCESS && m.arg[2] == len, "receive of %u",
+		      len);
 		bad = rc_call(peer, RC_DIFFERS, r.buf, 101, len, 0, 4);
 		CHECK(bad == UINT64_MAX, "SEND of %u: wrong byte %lu", len, bad);
 	}

@@ -15,7 +15,8 @@ static struct ibv_mr *mr[2];
 static struct rc_remote r[2], flat;
 
 static const uint32_t lengths[][N] = {
-	{1, 2, 3, 5}, {0, 4095, 0, 4097}, {4096, 1, 70001, 13}, {1023, 1025, 1, 0}, {333, 65537, 7, 12289},
+	{1, 2, 3, 5},	    {0, 4095, 0, 4097},	    {4096, 1, 70001, 13},
+	{1023, 1025, 1, 0}, {333, 65537, 7, 12289},
 };
 static const uint32_t offsets[N] = {3, 100000 + 4091, 300000, 600000 + 17};
 
@@ -27,8 +28,11 @@ static struct ibv_sge local_sge(int i, const uint32_t *len)
 static void post(enum ibv_wr_opcode opcode, const uint32_t *len)
 {
 	struct ibv_sge sge[N];
-	struct ibv_send_wr *bad, wr = {.sg_list = sge, .num_sge = N, .opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED, .wr.rdma = {flat.iova + 11, flat.key}};
+	struct ibv_send_wr *bad, wr = {.sg_list = sge,
+				       .num_sge = N,
+				       .opcode = opcode,
+				       .send_flags = IBV_SEND_SIGNALED,
+				       .wr.rdma = {flat.iova + 11, flat.key}};
 
 	for (int i = 0; i < N; i++)
 		sge[i] = local_sge(i, len);
@@ -63,15 +67,18 @@ static void one(const uint32_t *len)
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
 	post(IBV_WR_SEND, len);
 	m = rc_call_msg(peer, (struct rc_msg){.op = RC_WAIT, .arg = {20000}});
-	CHECK(m.arg[0] && m.arg[1] == IBV_WC_SUCCESS && m.arg[2] == total, "receive: status %lu, %lu bytes",
-	      m.arg[1], m.arg[2]);
+	CHECK(m.arg[0] && m.arg[1] == IBV_WC_SUCCESS && m.arg[2] == total,
+	      "receive: status %lu, %lu bytes", m.arg[1], m.arg[2]);
 	for (int i = 0; i < N; i++)
-		CHECK(rc_call(peer, RC_DIFFERS, r[i & 1].buf, offsets[i], len[i], offsets[i], i) == UINT64_MAX,
+		CHECK(rc_call(peer, RC_DIFFERS, r[i & 1].buf, offsets[i], len[i], offsets[i], i) ==
+			      UINT64_MAX,
 		      "SEND: element %d of %u bytes", i, len[i]);
 
 	/* scattered otherwise than gathered */
-	m = (struct rc_msg){.op = RC_RECV, .num_sge = 2, .sge = {{flat.buf, 11, total / 3},
-								 {flat.buf, 11 + total / 3, AREA / 2}}};
+	m = (struct rc_msg){
+		.op = RC_RECV,
+		.num_sge = 2,
+		.sge = {{flat.buf, 11, total / 3}, {flat.buf, 11 + total / 3, AREA / 2}}};
 	rc_call(peer, RC_DONTNEED, flat.buf, 0, AREA);
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
 	post(IBV_WR_SEND, len);

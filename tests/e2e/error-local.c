@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Errors at the side that owns the memory: a bad local key, bounds, or rights end the request with a
- * local protection error and leave the peer as it was; a receive buffer that is too small or not
+ * Errors at the side that owns the memory: a bad local key, bounds, or rights end the request with
+ * a local protection error and leave the peer as it was; a receive buffer that is too small or not
  * usable is an error at both sides.
  */
 #include "rc.h"
@@ -12,7 +12,8 @@ static uint8_t *mem;
 static struct ibv_mr *mr, *read_only;
 static struct rc_remote target;
 
-static void local(const char *what, enum ibv_wr_opcode opcode, uint64_t addr, uint32_t len, uint32_t lkey)
+static void local(const char *what, enum ibv_wr_opcode opcode, uint64_t addr, uint32_t len,
+		  uint32_t lkey)
 {
 	struct ibv_wc wc;
 
@@ -44,7 +45,8 @@ static void requester(void)
 		local(ops[i].name, ops[i].op, m - 1, 8, mr->lkey);
 		local(ops[i].name, ops[i].op, UINT64_MAX - 3, 8, mr->lkey);
 	}
-	local("READ into what may not be written", IBV_WR_RDMA_READ, (uintptr_t)mem, 8, read_only->lkey);
+	local("READ into what may not be written", IBV_WR_RDMA_READ, (uintptr_t)mem, 8,
+	      read_only->lkey);
 	CHECK(!ibv_dereg_mr(other) && !ibv_dealloc_pd(pd2), "close");
 }
 
@@ -52,18 +54,24 @@ static void requester(void)
 static void misaligned_atomics(void)
 {
 	struct ibv_sge sge = {(uintptr_t)mem, 4, mr->lkey};
-	struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
-		.send_flags = IBV_SEND_SIGNALED, .wr.atomic = {target.iova, 1, 0, target.key}};
+	struct ibv_send_wr *bad, wr = {.sg_list = &sge,
+				       .num_sge = 1,
+				       .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+				       .send_flags = IBV_SEND_SIGNALED,
+				       .wr.atomic = {target.iova, 1, 0, target.key}};
 
 	rc_connect_peer(&a, peer, &rc_default);
-	CHECK(rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)mem, mr->lkey, target.iova + 4, target.key,
-			     1, 0) == EINVAL, "misaligned atomic");
-	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr, "atomic with a result of 4 bytes");
+	CHECK(rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)mem, mr->lkey,
+			     target.iova + 4, target.key, 1, 0) == EINVAL,
+	      "misaligned atomic");
+	CHECK(ibv_post_send(a.qp, &wr, &bad) == EINVAL && bad == &wr,
+	      "atomic with a result of 4 bytes");
 	CHECK(rc_state(a.qp) == IBV_QPS_RTS, "state");
 }
 
 /* a SEND of len into a receive that a caller has posted: what either side is told */
-static void refused_receive(const char *what, uint32_t len, enum ibv_wc_status sender, enum ibv_wc_status receiver)
+static void refused_receive(const char *what, uint32_t len, enum ibv_wc_status sender,
+			    enum ibv_wc_status receiver)
 {
 	struct rc_msg m;
 
@@ -73,7 +81,8 @@ static void refused_receive(const char *what, uint32_t len, enum ibv_wc_status s
 	CHECK(m.arg[0], "%s: the receive does not complete", what);
 	CHECK(m.arg[1] == receiver, "%s: the receive says %s", what,
 	      ibv_wc_status_str((enum ibv_wc_status)m.arg[1]));
-	CHECK(rc_state(a.qp) == IBV_QPS_ERR && rc_call(peer, RC_STATE, 0) == IBV_QPS_ERR, "%s: states", what);
+	CHECK(rc_state(a.qp) == IBV_QPS_ERR && rc_call(peer, RC_STATE, 0) == IBV_QPS_ERR,
+	      "%s: states", what);
 }
 
 static void receiver(void)
@@ -87,7 +96,8 @@ static void receiver(void)
 	refused_receive("receive too small", 100, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
 	rc_connect_peer(&a, peer, &rc_default);
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
-	refused_receive("receive too small by packets", 4 * PAGE, IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+	refused_receive("receive too small by packets", 4 * PAGE, IBV_WC_REM_INV_REQ_ERR,
+			IBV_WC_LOC_LEN_ERR);
 
 	rc_connect_peer(&a, peer, &rc_default);
 	m.sge[0] = (struct rc_call_sge){target.buf, 4 * PAGE - 10, 100}; /* past its end */
@@ -97,11 +107,13 @@ static void receiver(void)
 	rc_connect_peer(&a, peer, &rc_default);
 	m.sge[0] = (struct rc_call_sge){ro.buf, 0, 100};
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
-	refused_receive("receive into what may not be written", 100, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+	refused_receive("receive into what may not be written", 100, IBV_WC_REM_OP_ERR,
+			IBV_WC_LOC_PROT_ERR);
 
 	/* the part of the list that the message does not reach is not looked at */
 	rc_connect_peer(&a, peer, &rc_default);
-	m = (struct rc_msg){.op = RC_RECV, .num_sge = 2, .sge = {{target.buf, 0, 100}, {ro.buf, 0, 100}}};
+	m = (struct rc_msg){
+		.op = RC_RECV, .num_sge = 2, .sge = {{target.buf, 0, 100}, {ro.buf, 0, 100}}};
 	CHECK(!rc_call_msg(peer, m).arg[0], "post_recv");
 	CHECK(!rc_post(&a, IBV_WR_SEND, (uintptr_t)mem, 100, mr->lkey, 0, 0), "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
@@ -118,7 +130,8 @@ int main(int argc, char **argv)
 		mem = rc_map(4 * PAGE);
 		mr = rc_reg(&a, mem, 4 * PAGE, ALL_ACCESS | (odp ? ODP : 0));
 		read_only = rc_reg(&a, mem, 4 * PAGE, IBV_ACCESS_REMOTE_READ | (odp ? ODP : 0));
-		target = rc_peer_buf(peer, 4 * PAGE, ALL_ACCESS | (odp ? ODP : 0), RC_SAME, RC_ANON);
+		target =
+			rc_peer_buf(peer, 4 * PAGE, ALL_ACCESS | (odp ? ODP : 0), RC_SAME, RC_ANON);
 		requester();
 		misaligned_atomics();
 		receiver();

@@ -24,17 +24,20 @@ static void settle(const char *what, struct expect e)
 	CHECK(rc_poll(&a, &wc, 20), "%s: no completion", what);
 	CHECK(wc.status == e.status, "%s: %s, not %s", what, ibv_wc_status_str(wc.status),
 	      ibv_wc_status_str(e.status));
-	CHECK(rc_state(a.qp) == IBV_QPS_ERR, "%s: the requester's state is %d", what, rc_state(a.qp));
-	CHECK(rc_call(peer, RC_STATE, 0) == IBV_QPS_ERR, "%s: the responder's state is not ERR", what);
+	CHECK(rc_state(a.qp) == IBV_QPS_ERR, "%s: the requester's state is %d", what,
+	      rc_state(a.qp));
+	CHECK(rc_call(peer, RC_STATE, 0) == IBV_QPS_ERR, "%s: the responder's state is not ERR",
+	      what);
 	if (e.event) {
 		uint64_t type = rc_call(peer, RC_EVENT, 5000);
 
-		CHECK(type == IBV_EVENT_QP_ACCESS_ERR, "%s: event %ld at the responder", what, (long)type);
+		CHECK(type == IBV_EVENT_QP_ACCESS_ERR, "%s: event %ld at the responder", what,
+		      (long)type);
 	}
 }
 
-static void rdma(const char *what, enum ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, uint32_t len,
-		 struct expect e)
+static void rdma(const char *what, enum ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey,
+		 uint32_t len, struct expect e)
 {
 	rc_connect_peer(&a, peer, &rc_default);
 	CHECK(!rc_post(&a, opcode, (uintptr_t)mem, len, mr->lkey, remote, rkey), "%s: post", what);
@@ -44,7 +47,8 @@ static void rdma(const char *what, enum ibv_wr_opcode opcode, uint64_t remote, u
 static void atomic(const char *what, uint64_t remote, uint32_t rkey, struct expect e)
 {
 	rc_connect_peer(&a, peer, &rc_default);
-	CHECK(!rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)mem, mr->lkey, remote, rkey, 1, 0),
+	CHECK(!rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)mem, mr->lkey, remote,
+			      rkey, 1, 0),
 	      "%s: post", what);
 	settle(what, e);
 }
@@ -65,7 +69,8 @@ static void keys_and_bounds(int odp)
 		rdma("long past the end", op, r.iova + size - PAGE, r.key, 2 * PAGE, access_error);
 		rdma("end wraps", op, UINT64_MAX - 3, r.key, 8, access_error);
 	}
-	CHECK(rc_call(peer, RC_DIFFERS, r.buf, 0, size, 0, 5) == UINT64_MAX, "a refused WRITE wrote");
+	CHECK(rc_call(peer, RC_DIFFERS, r.buf, 0, size, 0, 5) == UINT64_MAX,
+	      "a refused WRITE wrote");
 	atomic("atomic past the end", r.iova + size, r.key, access_error);
 	uint32_t key = r.key;
 
@@ -75,10 +80,13 @@ static void keys_and_bounds(int odp)
 
 static void rights_of_the_mr(int odp)
 {
-	struct rc_remote none = rc_peer_buf(peer, PAGE, IBV_ACCESS_LOCAL_WRITE | odp, RC_SAME, RC_ANON);
-	struct rc_remote rd = rc_peer_buf(peer, PAGE, IBV_ACCESS_REMOTE_READ | odp, RC_SAME, RC_ANON);
-	struct rc_remote wr = rc_peer_buf(peer, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | odp,
-					  RC_SAME, RC_ANON);
+	struct rc_remote none =
+		rc_peer_buf(peer, PAGE, IBV_ACCESS_LOCAL_WRITE | odp, RC_SAME, RC_ANON);
+	struct rc_remote rd =
+		rc_peer_buf(peer, PAGE, IBV_ACCESS_REMOTE_READ | odp, RC_SAME, RC_ANON);
+	struct rc_remote wr =
+		rc_peer_buf(peer, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | odp,
+			    RC_SAME, RC_ANON);
 
 	rdma("WRITE without any right", IBV_WR_RDMA_WRITE, none.iova, none.key, 8, access_error);
 	rdma("READ without any right", IBV_WR_RDMA_READ, none.iova, none.key, 8, access_error);
@@ -108,7 +116,8 @@ static void rights_of_the_qp(void)
 		opt.qp_access &= ~cases[i].lacks;
 		rc_connect_peer(&a, peer, &opt);
 		if (cases[i].op == IBV_WR_ATOMIC_FETCH_AND_ADD)
-			rc_post_atomic(&a, cases[i].op, (uintptr_t)mem, mr->lkey, r.iova, r.key, 1, 0);
+			rc_post_atomic(&a, cases[i].op, (uintptr_t)mem, mr->lkey, r.iova, r.key, 1,
+				       0);
 		else
 			rc_post(&a, cases[i].op, (uintptr_t)mem, 8, mr->lkey, r.iova, r.key);
 		settle("the QP lacks the right", invalid_request);
@@ -120,9 +129,11 @@ static void rights_of_the_qp(void)
 static void no_bytes_no_key(void)
 {
 	rc_connect_peer(&a, peer, &rc_default);
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 0, mr->lkey, 0x1234, 0xdead00), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 0, mr->lkey, 0x1234, 0xdead00),
+	      "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
-	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)mem, 0, mr->lkey, 0x1234, 0xdead00), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)mem, 0, mr->lkey, 0x1234, 0xdead00),
+	      "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
 }
 
@@ -137,9 +148,12 @@ static void the_rest_is_flushed(void)
 		CHECK(!rc_post_recv(&a, (uintptr_t)mem, 8, mr->lkey, 100 + i), "post_recv");
 	for (uint64_t i = 0; i < 5; i++) {
 		struct ibv_sge sge = {(uintptr_t)mem, 8, mr->lkey};
-		struct ibv_send_wr *bad, wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
-			.send_flags = i == 3 ? 0 : IBV_SEND_SIGNALED,
-			.wr.rdma = {r.iova, i == 1 ? r.key ^ 0x300 : r.key}};
+		struct ibv_send_wr *bad, wr = {.wr_id = i,
+					       .sg_list = &sge,
+					       .num_sge = 1,
+					       .opcode = IBV_WR_RDMA_WRITE,
+					       .send_flags = i == 3 ? 0 : IBV_SEND_SIGNALED,
+					       .wr.rdma = {r.iova, i == 1 ? r.key ^ 0x300 : r.key}};
 		int err = ibv_post_send(a.qp, &wr, &bad);
 
 		CHECK(!err, "post %lu: %s", i, strerror(err));
@@ -151,8 +165,10 @@ static void the_rest_is_flushed(void)
 		CHECK(rc_poll(&a, &wc, 20), "completion %d of 9 is missing", i);
 		bool recv = wc.wr_id >= 100;
 		uint64_t id = recv ? wc.wr_id - 100 : wc.wr_id;
-		enum ibv_wc_status want = recv ? IBV_WC_WR_FLUSH_ERR : id == 0 ? IBV_WC_SUCCESS :
-					  id == 1 ? IBV_WC_REM_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR;
+		enum ibv_wc_status want = recv	    ? IBV_WC_WR_FLUSH_ERR
+					  : id == 0 ? IBV_WC_SUCCESS
+					  : id == 1 ? IBV_WC_REM_ACCESS_ERR
+						    : IBV_WC_WR_FLUSH_ERR;
 
 		CHECK(id == next[recv]++, "out of order: %lu", wc.wr_id);
 		CHECK(wc.status == want, "request %lu: %s", wc.wr_id, ibv_wc_status_str(wc.status));
@@ -161,7 +177,8 @@ static void the_rest_is_flushed(void)
 	for (int i = 0; i < 5; i++)
 		CHECK(seen[0][i] && (i == 4 || seen[1][i]), "request %d never completed", i);
 	/* in ERR whatever is posted is flushed too */
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 8, mr->lkey, r.iova, r.key), "post in ERR");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 8, mr->lkey, r.iova, r.key),
+	      "post in ERR");
 	rc_expect(&a, IBV_WC_WR_FLUSH_ERR);
 	CHECK(!rc_post_recv(&a, (uintptr_t)mem, 8, mr->lkey, 1), "post_recv in ERR");
 	rc_expect(&a, IBV_WC_WR_FLUSH_ERR);

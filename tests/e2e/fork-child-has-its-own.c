@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * After a fork the child has no part in the parent's connections: its inherited objects answer errors
- * and do no harm. It opens the device anew and works; the parent goes on meanwhile. Memory is copied as
- * of the fork: what the network then writes at the parent is not seen in the child, pinned or not, and
- * what the child writes beside a registered buffer, in the same page, is its own.
+ * After a fork the child has no part in the parent's connections: its inherited objects answer
+ * errors and do no harm. It opens the device anew and works; the parent goes on meanwhile. Memory
+ * is copied as of the fork: what the network then writes at the parent is not seen in the child,
+ * pinned or not, and what the child writes beside a registered buffer, in the same page, is its
+ * own.
  */
 #include "rc.h"
 
@@ -12,11 +13,13 @@
 
 static struct rc_side a, b;
 
-static void write_some(struct rc_side *s, uint8_t *from, struct ibv_mr *smr, uint8_t *to, struct ibv_mr *dmr,
-		       uint64_t seed)
+static void write_some(struct rc_side *s, uint8_t *from, struct ibv_mr *smr, uint8_t *to,
+		       struct ibv_mr *dmr, uint64_t seed)
 {
 	rc_fill(from, 100, 0, seed);
-	CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)from, 100, smr->lkey, (uintptr_t)to, dmr->rkey), "post");
+	CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)from, 100, smr->lkey, (uintptr_t)to,
+		       dmr->rkey),
+	      "post");
 	rc_expect(s, IBV_WC_SUCCESS);
 	CHECK(rc_differs(to, 100, 0, seed) == UINT64_MAX, "data");
 }
@@ -28,23 +31,27 @@ static int child(uint8_t *from, struct ibv_mr *smr, uint8_t *to, struct ibv_mr *
 	char byte;
 
 	/* what is inherited is dead: an error, no crash, no hang */
-	CHECK(rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)from, 100, smr->lkey, (uintptr_t)to, dmr->rkey),
+	CHECK(rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)from, 100, smr->lkey, (uintptr_t)to,
+		      dmr->rkey),
 	      "the child posted to its parent's QP");
 	CHECK(ibv_poll_cq(a.cq, 1, &wc) <= 0, "the child has its parent's completion");
-	CHECK(!ibv_reg_mr(a.pd, from, PAGE, ALL_ACCESS), "the child registered with its parent's PD");
+	CHECK(!ibv_reg_mr(a.pd, from, PAGE, ALL_ACCESS),
+	      "the child registered with its parent's PD");
 
 	/* the other buffer of the page is ours to write, and the page as it was at the fork */
 	CHECK(rc_differs(to, 100, 0, 1) == UINT64_MAX, "the child's copy is not as of the fork");
 	to[2000] = 0x42;
 	CHECK(read(ready, &byte, 1) == 1, "the parent is gone");
-	CHECK(rc_differs(to, 100, 0, 1) == UINT64_MAX, "the child sees what was written after the fork");
+	CHECK(rc_differs(to, 100, 0, 1) == UINT64_MAX,
+	      "the child sees what was written after the fork");
 	CHECK(to[2000] == 0x42, "what the child wrote has vanished");
 
 	rc_open(&c);
 	rc_open(&d);
 	rc_pair(&c, &d, &rc_default);
 	uint8_t *m = rc_map(2 * PAGE);
-	struct ibv_mr *mc = rc_reg(&c, m, PAGE, ALL_ACCESS), *md = rc_reg(&d, m + PAGE, PAGE, ALL_ACCESS | ODP);
+	struct ibv_mr *mc = rc_reg(&c, m, PAGE, ALL_ACCESS),
+		      *md = rc_reg(&d, m + PAGE, PAGE, ALL_ACCESS | ODP);
 
 	for (uint64_t i = 0; i < 100; i++)
 		write_some(&c, m, mc, m + PAGE + 7, md, i);
@@ -78,8 +85,8 @@ int main(int argc, char **argv)
 		CHECK(write(pipes[1], "x", 1) == 1, "write");
 		for (uint64_t i = 2; i < 500; i++)
 			write_some(&a, from, smr, to, dmr, i);
-		CHECK(waitpid(pid, &status, 0) == pid && status == 0, "the child ended with %#x (%s)", status,
-		      odp ? "on demand" : "pinned");
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0,
+		      "the child ended with %#x (%s)", status, odp ? "on demand" : "pinned");
 		CHECK(to[2000] == 0, "the parent sees what its child wrote");
 		write_some(&a, from, smr, to, dmr, 7);
 		CHECK(!ibv_dereg_mr(smr) && !ibv_dereg_mr(dmr), "dereg");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device that is open, with QPs connected and regions registered, and with nothing to do, takes less
- * than a millisecond of CPU in a second, in both processes, also after traffic.
+ * A device that is open, with QPs connected and regions registered, and with nothing to do, takes
+ * less than a millisecond of CPU in a second, in both processes, also after traffic.
  */
 #include "rc.h"
 
@@ -70,7 +70,8 @@ int main(int argc, char **argv)
 	CHECK(!rc_call_msg(peer, recv).arg[0], "post_recv");
 	idle("connected", peer);
 	for (int i = 0; i < 1000; i++) {
-		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 5000, mr->lkey, r.iova, r.key), "post");
+		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 5000, mr->lkey, r.iova, r.key),
+		      "post");
 		rc_expect(&a, IBV_WC_SUCCESS);
 	}
 	idle("after traffic", peer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The key of a region that is gone does not become another's soon, so that a peer that still uses it is
- * refused and does not write into a stranger's memory. Registering and deregistering over and over (as
- * often as the argument says) leaves the process with as many mappings as before.
+ * The key of a region that is gone does not become another's soon, so that a peer that still uses
+ * it is refused and does not write into a stranger's memory. Registering and deregistering over and
+ * over (as often as the argument says) leaves the process with as many mappings as before.
  */
 #include "rc.h"
 
@@ -36,17 +36,20 @@ int main(int argc, char **argv)
 	for (int i = 0; i < rounds; i++) {
 		int odp = i & 1;
 		uint64_t offset = (uint64_t)(i * 7919l % (long)(60 * PAGE));
-		struct ibv_mr *mr = rc_reg(&a, m[odp] + offset, 1 + (uint64_t)i % (3 * PAGE), ALL_ACCESS | (odp ? ODP : 0));
+		struct ibv_mr *mr = rc_reg(&a, m[odp] + offset, 1 + (uint64_t)i % (3 * PAGE),
+					   ALL_ACCESS | (odp ? ODP : 0));
 
 		for (int k = 0; k < RECENT; k++)
 			CHECK(recent[0][k] != mr->rkey && recent[1][k] != mr->rkey,
-			      "round %d: key %#x is back after fewer than %d others", i, mr->rkey, RECENT);
+			      "round %d: key %#x is back after fewer than %d others", i, mr->rkey,
+			      RECENT);
 		recent[odp][i / 2 % RECENT] = mr->rkey;
 		CHECK(!ibv_dereg_mr(mr), "dereg");
 		if (i == 100)
 			before = mappings();
 	}
-	CHECK(mappings() <= before + 16, "%d mappings after %d registrations, %d before", mappings(), rounds, before);
+	CHECK(mappings() <= before + 16, "%d mappings after %d registrations, %d before",
+	      mappings(), rounds, before);
 	rc_close(&a);
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A peer killed in the middle of traffic: who still has requests under way is told within the time that
- * its QP's attributes imply, and can use the device with others afterwards; nothing stays in /dev/shm.
+ * A peer killed in the middle of traffic: who still has requests under way is told within the time
+ * that its QP's attributes imply, and can use the device with others afterwards; nothing stays in
+ * /dev/shm.
  */
 #include "rc.h"
 
@@ -49,21 +50,26 @@ int main(int argc, char **argv)
 		peer = rc_peer_start();
 		if (!rc_peer_is_process(peer))
 			rc_skip("needs a peer in another process: E2E_LINK=shm or udp");
-		struct rc_remote r = rc_peer_buf(peer, 1 << 20, ALL_ACCESS | (round & 2 ? ODP : 0), RC_SAME, RC_ANON);
+		struct rc_remote r = rc_peer_buf(peer, 1 << 20, ALL_ACCESS | (round & 2 ? ODP : 0),
+						 RC_SAME, RC_ANON);
 
 		rc_connect_peer(&a, peer, &opt);
 		for (wc.status = IBV_WC_SUCCESS; wc.status == IBV_WC_SUCCESS;) {
 			for (; posted - done < 8; posted++)
-				CHECK(!rc_post(&a, op, (uintptr_t)m, 1 << 20, mr->lkey, r.iova, r.key), "post");
+				CHECK(!rc_post(&a, op, (uintptr_t)m, 1 << 20, mr->lkey, r.iova,
+					       r.key),
+				      "post");
 			CHECK(rc_poll(&a, &wc, 20), "no completion after the peer was killed");
 			if (++done == 20) {
 				CHECK(!kill(rc_peer_pid(peer), SIGKILL), "kill");
 				killed = rc_now();
 			}
 		}
-		CHECK(killed > 0, "an error before the peer was killed: %s", ibv_wc_status_str(wc.status));
+		CHECK(killed > 0, "an error before the peer was killed: %s",
+		      ibv_wc_status_str(wc.status));
 		CHECK(wc.status == IBV_WC_RETRY_EXC_ERR, "%s", ibv_wc_status_str(wc.status));
-		CHECK(rc_now() - killed < 4 * (RETRY + 1) * unit + 1, "told only after %.3f s", rc_now() - killed);
+		CHECK(rc_now() - killed < 4 * (RETRY + 1) * unit + 1, "told only after %.3f s",
+		      rc_now() - killed);
 		while (++done < posted)
 			rc_expect(&a, IBV_WC_WR_FLUSH_ERR);
 		CHECK(waitpid(rc_peer_pid(peer), NULL, 0) == rc_peer_pid(peer), "waitpid");

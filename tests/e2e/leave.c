@@ -16,8 +16,9 @@ int main(int argc, char **argv)
 	m = rc_map(2 * PAGE);
 	a.buf[0].mr = rc_reg(&a, m, PAGE, ALL_ACCESS);
 	a.buf[1].mr = rc_reg(&a, m + PAGE, PAGE, ALL_ACCESS | ODP);
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, a.buf[0].mr->lkey, (uintptr_t)m + PAGE,
-		       a.buf[1].mr->rkey), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, a.buf[0].mr->lkey,
+		       (uintptr_t)m + PAGE, a.buf[1].mr->rkey),
+	      "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
 	if (!strcmp(how, "die"))
 		raise(SIGKILL);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Any memory of a process may be registered on demand: a part of a page, the stack, .data, the heap,
- * huge pages, text to be read; whether its changes can be watched or not, accesses are right. free() of
- * a registered heap buffer returns, and the device then sees what is there.
+ * Any memory of a process may be registered on demand: a part of a page, the stack, .data, the
+ * heap, huge pages, text to be read; whether its changes can be watched or not, accesses are right.
+ * free() of a registered heap buffer returns, and the device then sees what is there.
  */
 #include "rc.h"
 
@@ -20,18 +20,24 @@ static void rw(const char *what, uint8_t *at, uint32_t len)
 	for (uint64_t i = 0; i < 2; i++) {
 		rc_fill(buf, len, 0, i + 3);
 		rc_pair(&a, &b, &rc_default);
-		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, len, bmr->lkey, (uintptr_t)at, mr->rkey), "post");
+		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, len, bmr->lkey, (uintptr_t)at,
+			       mr->rkey),
+		      "post");
 		rc_expect(&a, IBV_WC_SUCCESS);
 		CHECK(rc_differs(at, len, 0, i + 3) == UINT64_MAX, "%s: WRITE", what);
 		CHECK(at[-1] == left && at[len] == right, "%s: neighbours", what);
 		at[len / 2] ^= 1;
 		memset(buf, 0, len);
-		CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, len, bmr->lkey, (uintptr_t)at, mr->rkey), "post");
+		CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, len, bmr->lkey, (uintptr_t)at,
+			       mr->rkey),
+		      "post");
 		rc_expect(&a, IBV_WC_SUCCESS);
 		CHECK(!memcmp(buf, at, len), "%s: READ", what);
 	}
 	/* one byte more than is registered */
-	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, len + 1, bmr->lkey, (uintptr_t)at, mr->rkey), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, len + 1, bmr->lkey, (uintptr_t)at,
+		       mr->rkey),
+	      "post");
 	rc_expect(&a, IBV_WC_REM_ACCESS_ERR);
 	CHECK(!ibv_dereg_mr(mr), "dereg");
 }
@@ -43,14 +49,19 @@ static void freed_heap(void)
 		struct ibv_mr *mr = rc_reg(&b, p, size, ALL_ACCESS | ODP);
 
 		rc_pair(&a, &b, &rc_default);
-		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)p, mr->rkey), "post");
+		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)p,
+			       mr->rkey),
+		      "post");
 		rc_expect(&a, IBV_WC_SUCCESS);
 		free(p);
 		/* only READs now: the memory may be somebody else's, or nobody's */
-		CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)p, mr->rkey), "post");
+		CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)p,
+			       mr->rkey),
+		      "post");
 		enum ibv_wc_status s = rc_wait(&a);
 
-		CHECK(s == IBV_WC_SUCCESS || s == IBV_WC_REM_ACCESS_ERR, "READ of freed memory: %s", ibv_wc_status_str(s));
+		CHECK(s == IBV_WC_SUCCESS || s == IBV_WC_REM_ACCESS_ERR, "READ of freed memory: %s",
+		      ibv_wc_status_str(s));
 		CHECK(!ibv_dereg_mr(mr), "dereg");
 	}
 }
@@ -74,21 +85,27 @@ int main(int argc, char **argv)
 
 	rw("heap", heap + 1, 99000);
 	free(heap);
-	uint8_t *big = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *big =
+		mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	madvise(big, 4 << 20, MADV_HUGEPAGE);
 	rw("transparent huge pages", big + 4097, 3 << 20);
-	uint8_t *huge = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+	uint8_t *huge = mmap(NULL, 2 << 20, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
 
 	if (huge != MAP_FAILED)
 		rw("hugetlb", huge + 4097, 1 << 20);
 	struct ibv_mr *text = rc_reg(&b, (void *)(uintptr_t)main, 64, ALL_ACCESS | ODP);
 
 	rc_pair(&a, &b, &rc_default);
-	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)main, text->rkey), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)main,
+		       text->rkey),
+	      "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
 	CHECK(!memcmp(buf, (void *)(uintptr_t)main, 64), "READ of text");
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)main, text->rkey), "post");
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)buf, 64, bmr->lkey, (uintptr_t)main,
+		       text->rkey),
+	      "post");
 	rc_expect(&a, IBV_WC_REM_ACCESS_ERR);
 	CHECK(!ibv_dereg_mr(text), "dereg");
 	freed_heap();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Faults at the side that owns the work request: a source or sink on demand that cannot be had ends the
- * request with a local protection error and leaves the peer alone; a receive buffer that cannot be had
- * is an error at both. What can be had comes in, whichever role the memory has.
+ * Faults at the side that owns the work request: a source or sink on demand that cannot be had ends
+ * the request with a local protection error and leaves the peer alone; a receive buffer that cannot
+ * be had is an error at both. What can be had comes in, whichever role the memory has.
  */
 #include "rc.h"
 
@@ -21,7 +21,8 @@ static void local(const char *what, enum ibv_wr_opcode op, uint8_t *at, struct i
 		rc_post(&a, op, (uintptr_t)at, 64, mr->lkey, target.iova, target.key);
 	CHECK(rc_poll(&a, &wc, 20), "%s: no completion", what);
 	CHECK(wc.status == IBV_WC_LOC_PROT_ERR, "%s: %s", what, ibv_wc_status_str(wc.status));
-	CHECK(rc_state(a.qp) == IBV_QPS_ERR && rc_call(peer, RC_STATE, 0) == IBV_QPS_RTS, "%s: states", what);
+	CHECK(rc_state(a.qp) == IBV_QPS_ERR && rc_call(peer, RC_STATE, 0) == IBV_QPS_RTS,
+	      "%s: states", what);
 }
 
 static void receive(const char *what, uint64_t offset, uint8_t *src, struct ibv_mr *smr)
@@ -43,12 +44,14 @@ int main(int argc, char **argv)
 	rc_open(&a);
 	peer = rc_peer_start();
 	uint8_t *m = rc_map(8 * PAGE), *src = rc_map(PAGE);
-	struct ibv_mr *mr = rc_reg(&a, m, 8 * PAGE, ALL_ACCESS | ODP), *smr = rc_reg(&a, src, PAGE, ALL_ACCESS);
+	struct ibv_mr *mr = rc_reg(&a, m, 8 * PAGE, ALL_ACCESS | ODP),
+		      *smr = rc_reg(&a, src, PAGE, ALL_ACCESS);
 
 	target = rc_peer_buf(peer, 8 * PAGE, ALL_ACCESS | ODP, RC_SAME, RC_ANON);
 	for (int touched = 0; touched < 2; touched++) {
 		rc_connect_peer(&a, peer, &rc_default);
-		rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)m, touched ? 4 * PAGE : 8, mr->lkey, target.iova, target.key);
+		rc_post(&a, IBV_WR_RDMA_READ, (uintptr_t)m, touched ? 4 * PAGE : 8, mr->lkey,
+			target.iova, target.key);
 		rc_expect(&a, IBV_WC_SUCCESS);
 		munmap(m + PAGE, PAGE);
 		local("WRITE from unmapped", IBV_WR_RDMA_WRITE, m + PAGE, mr);
@@ -60,11 +63,13 @@ int main(int argc, char **argv)
 		local("READ into read-only", IBV_WR_RDMA_READ, m + 2 * PAGE, mr);
 		local("atomic into read-only", IBV_WR_ATOMIC_FETCH_AND_ADD, m + 2 * PAGE, mr);
 		rc_connect_peer(&a, peer, &rc_default);
-		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m + 2 * PAGE, 64, mr->lkey, target.iova, target.key);
+		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m + 2 * PAGE, 64, mr->lkey, target.iova,
+			target.key);
 		rc_expect(&a, IBV_WC_SUCCESS); /* read-only memory is a fine source */
 		mprotect(m + 2 * PAGE, PAGE, PROT_READ | PROT_WRITE);
-		CHECK(mmap(m + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		      m + PAGE, "mmap");
+		CHECK(mmap(m + PAGE, PAGE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + PAGE,
+		      "mmap");
 
 		rc_call(peer, RC_MUNMAP, target.buf, 3 * PAGE, PAGE);
 		receive("receive into unmapped", 3 * PAGE, src, smr);

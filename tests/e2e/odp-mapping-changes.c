@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An on-demand region is the address space as it is at each access: unmapped, mapped anew, discarded,
- * protected, moved, punched and truncated memory is seen by the device as the CPU sees it, whether the
- * device had touched it before or not. What the CPU may not do, the network may not.
+ * An on-demand region is the address space as it is at each access: unmapped, mapped anew,
+ * discarded, protected, moved, punched and truncated memory is seen by the device as the CPU sees
+ * it, whether the device had touched it before or not. What the CPU may not do, the network may
+ * not.
  *
  * Run with the preloaded hooks and without them, when the kernel's notifications are all there is.
  */
@@ -16,10 +17,12 @@ static uint8_t *buf; /* ours, pinned */
 static struct ibv_mr *buf_mr;
 static const char *now;
 
-static enum ibv_wc_status rdma(enum ibv_wr_opcode op, const void *at, uint32_t len, struct ibv_mr *mr)
+static enum ibv_wc_status rdma(enum ibv_wr_opcode op, const void *at, uint32_t len,
+			       struct ibv_mr *mr)
 {
 	rc_pair(&a, &b, &rc_default);
-	CHECK(!rc_post(&a, op, (uintptr_t)buf, len, buf_mr->lkey, (uintptr_t)at, mr->rkey), "%s: post", now);
+	CHECK(!rc_post(&a, op, (uintptr_t)buf, len, buf_mr->lkey, (uintptr_t)at, mr->rkey),
+	      "%s: post", now);
 	return rc_wait(&a);
 }
 
@@ -40,7 +43,8 @@ static void writes(uint8_t *at, uint32_t len, struct ibv_mr *mr)
 	rc_fill(buf, len, 0, ++seed);
 	s = rdma(IBV_WR_RDMA_WRITE, at, len, mr);
 	CHECK(s == IBV_WC_SUCCESS, "%s: WRITE: %s", now, ibv_wc_status_str(s));
-	CHECK(rc_differs(at, len, 0, seed) == UINT64_MAX, "%s: the CPU does not see what was written", now);
+	CHECK(rc_differs(at, len, 0, seed) == UINT64_MAX,
+	      "%s: the CPU does not see what was written", now);
 }
 
 /* a READ that sees what the CPU sees */
@@ -83,12 +87,14 @@ static void anonymous(bool touched)
 	both(m + 3 * PAGE + 5, PAGE - 5, mr);
 
 	now = "mapped anew";
-	CHECK(mmap(m + 4 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-		   0) == m + 4 * PAGE, "mmap");
+	CHECK(mmap(m + 4 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + 4 * PAGE,
+	      "mmap");
 	both(m + 4 * PAGE - 3, 2 * PAGE, mr);
 	now = "mapped over";
-	CHECK(mmap(m + 4 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-		   0) == m + 4 * PAGE, "mmap");
+	CHECK(mmap(m + 4 * PAGE, 2 * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + 4 * PAGE,
+	      "mmap");
 	reads(m + 4 * PAGE, 2 * PAGE, mr);
 	CHECK(!buf[0], "%s: READ gives old data", now);
 	both(m + 4 * PAGE, 2 * PAGE, mr);
@@ -112,10 +118,13 @@ static void anonymous(bool touched)
 	now = "moved away";
 	uint8_t *aside = rc_map(PAGE);
 
-	CHECK(mremap(m + 9 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, aside) == aside, "mremap");
+	CHECK(mremap(m + 9 * PAGE, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, aside) == aside,
+	      "mremap");
 	refused(IBV_WR_RDMA_WRITE, m + 9 * PAGE, 8, mr);
 	now = "moved back";
-	CHECK(mremap(aside, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, m + 9 * PAGE) == m + 9 * PAGE, "mremap");
+	CHECK(mremap(aside, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, m + 9 * PAGE) ==
+		      m + 9 * PAGE,
+	      "mremap");
 	both(m + 9 * PAGE, PAGE, mr);
 
 	now = "atomics";
@@ -125,14 +134,16 @@ static void anonymous(bool touched)
 		rc_post_atomic(&a, IBV_WR_ATOMIC_FETCH_AND_ADD, (uintptr_t)buf, buf_mr->lkey,
 			       (uintptr_t)m + 10 * PAGE + 8, mr->rkey, 3, 0);
 		rc_expect(&a, IBV_WC_SUCCESS);
-		CHECK(*(uint64_t *)buf == (i ? 0 : 4) && *(uint64_t *)(m + 10 * PAGE + 8) == (i ? 3 : 7),
-		      "fetch and add: was %lu, is %lu", *(uint64_t *)buf, *(uint64_t *)(m + 10 * PAGE + 8));
+		CHECK(*(uint64_t *)buf == (i ? 0 : 4) &&
+			      *(uint64_t *)(m + 10 * PAGE + 8) == (i ? 3 : 7),
+		      "fetch and add: was %lu, is %lu", *(uint64_t *)buf,
+		      *(uint64_t *)(m + 10 * PAGE + 8));
 		CHECK(!madvise(m + 10 * PAGE, PAGE, MADV_DONTNEED), "madvise");
 	}
 	munmap(m + 10 * PAGE, PAGE);
 	rc_pair(&a, &b, &rc_default);
-	rc_post_atomic(&a, IBV_WR_ATOMIC_CMP_AND_SWP, (uintptr_t)buf, buf_mr->lkey, (uintptr_t)m + 10 * PAGE + 8,
-		       mr->rkey, 3, 0);
+	rc_post_atomic(&a, IBV_WR_ATOMIC_CMP_AND_SWP, (uintptr_t)buf, buf_mr->lkey,
+		       (uintptr_t)m + 10 * PAGE + 8, mr->rkey, 3, 0);
 	rc_expect(&a, IBV_WC_REM_ACCESS_ERR);
 	CHECK(!ibv_dereg_mr(mr), "dereg");
 	munmap(m, 16 * PAGE);
@@ -147,8 +158,9 @@ static void nothing_there_at_first(void)
 	munmap(m, 4 * PAGE);
 	mr = rc_reg(&b, m, 4 * PAGE, ALL_ACCESS | ODP);
 	refused(IBV_WR_RDMA_READ, m, 8, mr);
-	CHECK(mmap(m, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0)
-	      == m, "mmap");
+	CHECK(mmap(m, 4 * PAGE, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == m,
+	      "mmap");
 	both(m, 4 * PAGE, mr);
 	/* what was mapped after the registration is watched as well */
 	CHECK(!munmap(m, PAGE), "munmap");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Registering on demand touches, pins and charges nothing, and takes no longer for 64 GiB than for a
- * page; what is accessed then comes in page by page.
+ * Registering on demand touches, pins and charges nothing, and takes no longer for 64 GiB than for
+ * a page; what is accessed then comes in page by page.
  */
 #include "rc.h"
 
@@ -41,7 +41,8 @@ static size_t resident(void *p, size_t size)
 static double best_registration(size_t size)
 {
 	double best = 1;
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	CHECK(p != MAP_FAILED, "mmap of %zu GiB: %s", size >> 30, strerror(errno));
 	for (int i = 0; i < 20; i++) {
@@ -68,16 +69,20 @@ int main(int argc, char **argv)
 	struct ibv_mr *mr = rc_reg(&b, mem, SIZE, ALL_ACCESS | ODP);
 
 	CHECK(resident(mem, SIZE) == 0, "registration touched %zu pages", resident(mem, SIZE));
-	CHECK(status_kb("VmLck:") == lck && status_kb("VmPin:") == pin, "registration locked or pinned memory");
+	CHECK(status_kb("VmLck:") == lck && status_kb("VmPin:") == pin,
+	      "registration locked or pinned memory");
 	CHECK(status_kb("VmRSS:") - rss < 1024, "VmRSS grew by %ld kB", status_kb("VmRSS:") - rss);
 
-	/* one byte written brings in one page (a huge page at most), one read may bring in the zero page */
-	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)src, 1, smr->lkey, (uintptr_t)mem + (SIZE / 2) + 7,
-		       mr->rkey), "post");
+	/* one byte written brings in one page (a huge page at most), one read may bring in the zero
+	 * page */
+	CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)src, 1, smr->lkey,
+		       (uintptr_t)mem + (SIZE / 2) + 7, mr->rkey),
+	      "post");
 	rc_expect(&a, IBV_WC_SUCCESS);
-	CHECK(resident(mem, SIZE) <= 512 && resident(mem + SIZE / 2, PAGE) == 1, "%zu pages for a byte",
-	      resident(mem, SIZE));
-	CHECK(status_kb("VmLck:") == lck && status_kb("VmPin:") == pin, "an access locked or pinned memory");
+	CHECK(resident(mem, SIZE) <= 512 && resident(mem + SIZE / 2, PAGE) == 1,
+	      "%zu pages for a byte", resident(mem, SIZE));
+	CHECK(status_kb("VmLck:") == lck && status_kb("VmPin:") == pin,
+	      "an access locked or pinned memory");
 	CHECK(!ibv_dereg_mr(mr), "dereg");
 
 	double huge = best_registration(64ul << 30);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An application's own SIGSEGV and SIGBUS handlers, set before or after the device was opened, get the
- * application's faults with the right address and can go on from them; the device's accesses to memory
- * that is gone meanwhile are errors of a request and reach no handler of the application.
+ * An application's own SIGSEGV and SIGBUS handlers, set before or after the device was opened, get
+ * the application's faults with the right address and can go on from them; the device's accesses to
+ * memory that is gone meanwhile are errors of a request and reach no handler of the application.
  */
 #include "rc.h"
 
@@ -37,8 +37,8 @@ static void application_faults(volatile uint8_t *at, int sig)
 		*at = 1;
 		FAIL("a write to nowhere did not fault");
 	}
-	CHECK(got == sig && caught == before + 1 && where == at, "signal %d at %p, not %d at %p", got, where, sig,
-	      (void *)at);
+	CHECK(got == sig && caught == before + 1 && where == at, "signal %d at %p, not %d at %p",
+	      got, where, sig, (void *)at);
 }
 
 int main(int argc, char **argv)
@@ -53,7 +53,8 @@ int main(int argc, char **argv)
 		set_handlers();
 	rc_pair(&a, &b, &rc_default);
 	uint8_t *m = rc_map(4 * PAGE);
-	struct ibv_mr *ma = rc_reg(&a, m, PAGE, ALL_ACCESS), *mb = rc_reg(&b, m + PAGE, 3 * PAGE, ALL_ACCESS | ODP);
+	struct ibv_mr *ma = rc_reg(&a, m, PAGE, ALL_ACCESS),
+		      *mb = rc_reg(&b, m + PAGE, 3 * PAGE, ALL_ACCESS | ODP);
 	int fd = memfd_create("e2e", MFD_CLOEXEC);
 
 	CHECK(fd >= 0 && !ftruncate(fd, PAGE), "memfd");
@@ -66,9 +67,11 @@ int main(int argc, char **argv)
 		rc_pair(&a, &b, &rc_default);
 		int handled = caught;
 
-		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, ma->lkey, (uintptr_t)m + PAGE, mb->rkey);
+		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, ma->lkey, (uintptr_t)m + PAGE,
+			mb->rkey);
 		rc_expect(&a, IBV_WC_SUCCESS);
-		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, ma->lkey, (uintptr_t)m + 3 * PAGE, mb->rkey);
+		rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)m, 100, ma->lkey, (uintptr_t)m + 3 * PAGE,
+			mb->rkey);
 		rc_expect(&a, IBV_WC_REM_ACCESS_ERR);
 		CHECK(caught == handled, "the device's fault reached the application's handler");
 	}

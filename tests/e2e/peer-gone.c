@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Nobody answers: a QPN that never was, a QP that was destroyed, reset, or is in error. The request ends
- * in RETRY_EXC_ERR, not before the timeout has run out retry_cnt + 1 times and not after four times that
- * (9.9.2.1.1); what waits behind it is flushed.
+ * Nobody answers: a QPN that never was, a QP that was destroyed, reset, or is in error. The request
+ * ends in RETRY_EXC_ERR, not before the timeout has run out retry_cnt + 1 times and not after four
+ * times that (9.9.2.1.1); what waits behind it is flushed.
  */
 #include "rc.h"
 
@@ -22,14 +22,17 @@ static void expect_retries(const char *what)
 	struct ibv_wc wc;
 
 	for (uint64_t i = 0; i < 3; i++)
-		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 100, mr->lkey, target.iova, target.key),
+		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 100, mr->lkey, target.iova,
+			       target.key),
 		      "%s: post", what);
 	CHECK(rc_poll(&a, &wc, 20), "%s: no completion", what);
 	waited = rc_now() - t0;
 	CHECK(wc.status == IBV_WC_RETRY_EXC_ERR, "%s: %s", what, ibv_wc_status_str(wc.status));
-	CHECK(waited >= (RETRY + 1) * unit * 0.99, "%s: given up after %.3f s, before its time", what, waited);
+	CHECK(waited >= (RETRY + 1) * unit * 0.99, "%s: given up after %.3f s, before its time",
+	      what, waited);
 	/* and some slack for a machine that does other things */
-	CHECK(waited <= (RETRY + 1) * unit * 4 + 0.5, "%s: given up after %.3f s only", what, waited);
+	CHECK(waited <= (RETRY + 1) * unit * 4 + 0.5, "%s: given up after %.3f s only", what,
+	      waited);
 	rc_expect(&a, IBV_WC_WR_FLUSH_ERR);
 	rc_expect(&a, IBV_WC_WR_FLUSH_ERR);
 	CHECK(rc_state(a.qp) == IBV_QPS_ERR, "%s: state", what);

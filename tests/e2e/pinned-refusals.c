@@ -21,9 +21,11 @@ static void reg_at(int line, const char *what, void *at, size_t len, int access,
 	if (!err && !mr)
 		rc_fail(__FILE__, line, "%s: %s", what, strerror(errno));
 	if (err && (mr || errno != err))
-		rc_fail(__FILE__, line, "%s: %s, not %s", what, mr ? "registered" : strerror(errno), strerror(err));
+		rc_fail(__FILE__, line, "%s: %s, not %s", what, mr ? "registered" : strerror(errno),
+			strerror(err));
 	if (mr) {
-		CHECK(mr->addr == at && mr->length == len && mr->lkey && mr->lkey == mr->rkey, "%s: fields", what);
+		CHECK(mr->addr == at && mr->length == len && mr->lkey && mr->lkey == mr->rkey,
+		      "%s: fields", what);
 		CHECK(!ibv_dereg_mr(mr), "%s: dereg", what);
 	}
 }
@@ -53,7 +55,8 @@ static void resident_and_charged(void)
 	CHECK(!mincore(m, 64 * PAGE, vec), "mincore");
 	for (int i = 0; i < 64; i++)
 		CHECK(vec[i] & 1, "page %d is not resident", i);
-	CHECK(pinned_kb() - before >= 256, "%ld kB are pinned or locked for 256", pinned_kb() - before);
+	CHECK(pinned_kb() - before >= 256, "%ld kB are pinned or locked for 256",
+	      pinned_kb() - before);
 	CHECK(!ibv_dereg_mr(mr), "dereg");
 	CHECK(pinned_kb() - before < 64, "%ld kB stay pinned", pinned_kb() - before);
 }
@@ -84,7 +87,8 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		return past_the_limit();
 	rc_open(&a);
-	uint8_t *m = rc_map(8 * PAGE), *ro = rc_map_as(PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	uint8_t *m = rc_map(8 * PAGE),
+		*ro = rc_map_as(PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	uint8_t *none = rc_map_as(PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 	uint8_t *hole = rc_map(3 * PAGE), *gone = rc_map(PAGE);
 
@@ -107,7 +111,8 @@ int main(int argc, char **argv)
 	reg("length 0", m, 0, ALL_ACCESS, EINVAL);
 	reg("length 0 on demand", m, 0, ALL_ACCESS | ODP, EINVAL);
 	reg("remote write without local", m, PAGE, IBV_ACCESS_REMOTE_WRITE, EINVAL);
-	reg("remote atomic without local, on demand", m, PAGE, IBV_ACCESS_REMOTE_ATOMIC | ODP, EINVAL);
+	reg("remote atomic without local, on demand", m, PAGE, IBV_ACCESS_REMOTE_ATOMIC | ODP,
+	    EINVAL);
 	reg("wraps", (void *)-8192l, 16384, ALL_ACCESS, EINVAL);
 	reg("wraps on demand", (void *)-8192l, 16384, ALL_ACCESS | ODP, EOVERFLOW);
 	CHECK(!ibv_reg_mr_iova(a.pd, m + 8, PAGE, 0x10010, ALL_ACCESS) && errno == EINVAL,
@@ -122,6 +127,7 @@ int main(int argc, char **argv)
 		execl("/proc/self/exe", argv[0], "--past-the-limit", (char *)NULL);
 		_exit(1);
 	}
-	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with %#x", status);
+	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status), "the child ended with %#x",
+	      status);
 	return WEXITSTATUS(status) == SKIP ? 0 : WEXITSTATUS(status);
 }

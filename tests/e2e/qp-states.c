@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The QP's states as a consumer sees them: which transitions there are and what each must be told, what
- * may be posted in which state, how the send queue drains, and what the queues' limits answer.
+ * The QP's states as a consumer sees them: which transitions there are and what each must be told,
+ * what may be posted in which state, how the send queue drains, and what the queues' limits answer.
  */
 #include "rc.h"
 
@@ -20,7 +20,8 @@ static int to(struct ibv_qp *qp, enum ibv_qp_state state)
 
 static int post_write(void)
 {
-	return rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 8, mr->lkey, (uintptr_t)mem + 64, mr_b->rkey);
+	return rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)mem, 8, mr->lkey, (uintptr_t)mem + 64,
+		       mr_b->rkey);
 }
 
 static int post_receive(void)
@@ -47,8 +48,10 @@ static void transitions(void)
 	refused("RESET to INIT, attributes missing", to(a.qp, IBV_QPS_INIT), IBV_QPS_RESET);
 	struct ibv_qp_attr port2 = {.qp_state = IBV_QPS_INIT, .port_num = 2};
 
-	refused("port 2", ibv_modify_qp(a.qp, &port2, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					IBV_QP_ACCESS_FLAGS), IBV_QPS_RESET);
+	refused("port 2",
+		ibv_modify_qp(a.qp, &port2,
+			      IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+		IBV_QPS_RESET);
 	CHECK(!rc_to_init(a.qp, ALL_ACCESS), "to INIT");
 	refused("INIT to RTS", rc_to_rts(a.qp, &o, 1), IBV_QPS_INIT);
 	refused("INIT to RTR, attributes missing", to(a.qp, IBV_QPS_RTR), IBV_QPS_INIT);
@@ -71,8 +74,8 @@ static void transitions(void)
 	CHECK(!rc_to_init(a.qp, 0), "to INIT once more");
 	struct ibv_qp_attr wrong = {.qp_state = IBV_QPS_RESET, .cur_qp_state = IBV_QPS_RTS};
 
-	refused("a wrong idea of the current state", ibv_modify_qp(a.qp, &wrong, IBV_QP_STATE | IBV_QP_CUR_STATE),
-		IBV_QPS_INIT);
+	refused("a wrong idea of the current state",
+		ibv_modify_qp(a.qp, &wrong, IBV_QP_STATE | IBV_QP_CUR_STATE), IBV_QPS_INIT);
 }
 
 static void query_says_what_was_set(void)
@@ -88,13 +91,15 @@ static void query_says_what_was_set(void)
 	o.rnr_timer = 9;
 	rc_pair(&a, &b, &o);
 	CHECK(!ibv_query_qp(a.qp, &q, ~0, &init), "query");
-	CHECK(q.qp_state == IBV_QPS_RTS && q.path_mtu == IBV_MTU_2048 && q.timeout == 17 && q.retry_cnt == 5 &&
-	      q.rnr_retry == 3 && q.min_rnr_timer == 9 && q.dest_qp_num == b.me.qpn && q.rq_psn == b.me.psn &&
-	      q.port_num == 1 && q.ah_attr.is_global && q.qp_access_flags == o.qp_access,
+	CHECK(q.qp_state == IBV_QPS_RTS && q.path_mtu == IBV_MTU_2048 && q.timeout == 17 &&
+		      q.retry_cnt == 5 && q.rnr_retry == 3 && q.min_rnr_timer == 9 &&
+		      q.dest_qp_num == b.me.qpn && q.rq_psn == b.me.psn && q.port_num == 1 &&
+		      q.ah_attr.is_global && q.qp_access_flags == o.qp_access,
 	      "ibv_query_qp tells otherwise than it was told");
 	CHECK(!memcmp(&q.ah_attr.grh.dgid, &b.me.gid, 16), "dgid");
 	CHECK(init.cap.max_send_wr >= o.send_wr && init.cap.max_inline_data >= o.inline_data &&
-	      init.qp_type == IBV_QPT_RC && init.send_cq == a.cq, "init attributes");
+		      init.qp_type == IBV_QPT_RC && init.send_cq == a.cq,
+	      "init attributes");
 }
 
 static void posting(void)
@@ -119,15 +124,17 @@ static void posting(void)
 
 		CHECK(!rc_post(&b, IBV_WR_SEND, (uintptr_t)mem, 8, mr_b->lkey, 0, 0), "post");
 		rc_expect(&b, IBV_WC_SUCCESS);
-		CHECK(rc_poll(&a, &wc, 20) && wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.byte_len == 8 &&
-		      wc.qp_num == a.me.qpn, "receive %d", i);
+		CHECK(rc_poll(&a, &wc, 20) && wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 &&
+			      wc.byte_len == 8 && wc.qp_num == a.me.qpn,
+		      "receive %d", i);
 	}
 	/* RESET forgets what is queued */
 	CHECK(!post_receive(), "post_recv");
 	CHECK(!to(a.qp, IBV_QPS_RESET), "to RESET");
 	struct ibv_wc wc;
 
-	CHECK(!rc_poll(&a, &wc, 0.05), "RESET completed a receive: %s", ibv_wc_status_str(wc.status));
+	CHECK(!rc_poll(&a, &wc, 0.05), "RESET completed a receive: %s",
+	      ibv_wc_status_str(wc.status));
 }
 
 /* In SQD nothing new starts; what is posted meanwhile goes out in RTS again. */
@@ -143,12 +150,14 @@ static void drain(void)
 	rc_expect(&a, IBV_WC_SUCCESS);
 	CHECK(!ibv_modify_qp(a.qp, &sqd, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), "to SQD");
 	CHECK(poll(&pfd, 1, 5000) == 1, "no event that the queue is drained");
-	CHECK(!ibv_get_async_event(a.ctx, &e) && e.event_type == IBV_EVENT_SQ_DRAINED && e.element.qp == a.qp,
+	CHECK(!ibv_get_async_event(a.ctx, &e) && e.event_type == IBV_EVENT_SQ_DRAINED &&
+		      e.element.qp == a.qp,
 	      "event %d", e.event_type);
 	ibv_ack_async_event(&e);
 	CHECK(rc_state(a.qp) == IBV_QPS_SQD, "state");
 	CHECK(!post_write(), "post_send in SQD");
-	CHECK(!rc_poll(&a, &wc, 0.1), "a request completed in SQD: %s", ibv_wc_status_str(wc.status));
+	CHECK(!rc_poll(&a, &wc, 0.1), "a request completed in SQD: %s",
+	      ibv_wc_status_str(wc.status));
 	CHECK(!to(a.qp, IBV_QPS_RTS), "back to RTS");
 	rc_expect(&a, IBV_WC_SUCCESS);
 }
@@ -159,8 +168,9 @@ static void limits(void)
 	struct ibv_qp_attr attr;
 	struct ibv_qp_init_attr init;
 	struct ibv_sge sge[40] = {{0}};
-	struct ibv_send_wr *bad = NULL, wr = {.sg_list = sge, .opcode = IBV_WR_RDMA_WRITE,
-		.wr.rdma = {(uintptr_t)mem, mr_b->rkey}};
+	struct ibv_send_wr *bad = NULL, wr = {.sg_list = sge,
+					      .opcode = IBV_WR_RDMA_WRITE,
+					      .wr.rdma = {(uintptr_t)mem, mr_b->rkey}};
 	struct ibv_recv_wr *bad_recv = NULL, rr = {.sg_list = sge};
 	struct ibv_wc wc;
 	uint32_t n;
@@ -177,7 +187,8 @@ static void limits(void)
 	wr.num_sge = (int)init.cap.max_send_sge;
 	CHECK(!ibv_post_send(a.qp, &wr, &bad), "as many SGEs as granted");
 	rr.num_sge = (int)init.cap.max_recv_sge + 1;
-	CHECK(ibv_post_recv(a.qp, &rr, &bad_recv) == EINVAL && bad_recv == &rr, "one receive SGE too many");
+	CHECK(ibv_post_recv(a.qp, &rr, &bad_recv) == EINVAL && bad_recv == &rr,
+	      "one receive SGE too many");
 	wr.num_sge = 1;
 	wr.send_flags = IBV_SEND_INLINE;
 	sge[0].length = init.cap.max_inline_data + 1;
@@ -188,8 +199,8 @@ static void limits(void)
 	rr.num_sge = 1;
 	for (n = 0; !(err = ibv_post_recv(a.qp, &rr, &bad_recv)); n++)
 		CHECK(n <= init.cap.max_recv_wr, "more receives than granted");
-	CHECK(err == ENOMEM && n == init.cap.max_recv_wr, "receive queue full after %u of %u: %s", n,
-	      init.cap.max_recv_wr, strerror(err));
+	CHECK(err == ENOMEM && n == init.cap.max_recv_wr, "receive queue full after %u of %u: %s",
+	      n, init.cap.max_recv_wr, strerror(err));
 
 	/* nothing answers, so nothing leaves the queue */
 	o.timeout = 20;
@@ -199,8 +210,8 @@ static void limits(void)
 	wr.sg_list->length = 8;
 	for (n = 0; !(err = ibv_post_send(a.qp, &wr, &bad)); n++)
 		CHECK(n <= init.cap.max_send_wr, "more sends than granted");
-	CHECK(err == ENOMEM && bad == &wr && n == init.cap.max_send_wr, "send queue full after %u of %u: %s", n,
-	      init.cap.max_send_wr, strerror(err));
+	CHECK(err == ENOMEM && bad == &wr && n == init.cap.max_send_wr,
+	      "send queue full after %u of %u: %s", n, init.cap.max_send_wr, strerror(err));
 	/* a chain: the first that does not fit is named, those before are posted */
 	CHECK(!to(a.qp, IBV_QPS_ERR), "to ERR");
 	while (n--)
@@ -210,7 +221,8 @@ static void limits(void)
 
 	first.next = &second;
 	second.num_sge = 40;
-	CHECK(ibv_post_send(a.qp, &first, &bad) == EINVAL && bad == &second, "the second of a chain is bad");
+	CHECK(ibv_post_send(a.qp, &first, &bad) == EINVAL && bad == &second,
+	      "the second of a chain is bad");
 	rc_expect(&a, IBV_WC_SUCCESS);
 	CHECK(!rc_poll(&a, &wc, 0.05), "the bad one completed");
 }
@@ -218,8 +230,8 @@ static void limits(void)
 static void attributes_of_create(void)
 {
 	struct ibv_device_attr dev;
-	struct ibv_qp_init_attr i = {.send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_RC,
-				     .cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp_init_attr i = {
+		.send_cq = a.cq, .recv_cq = a.cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
 
 	CHECK(!ibv_query_device(a.ctx, &dev), "query device");
 	i.cap.max_send_wr = (uint32_t)dev.max_qp_wr + 1;
@@ -231,7 +243,8 @@ static void attributes_of_create(void)
 	i.cap.max_inline_data = 1u << 20;
 	CHECK(!ibv_create_qp(a.pd, &i) && errno == EINVAL, "1 MiB inline");
 	CHECK(!ibv_create_cq(a.ctx, 0, NULL, NULL, 0) && errno == EINVAL, "a CQ of no entry");
-	CHECK(!ibv_create_cq(a.ctx, dev.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL, "a CQ too large");
+	CHECK(!ibv_create_cq(a.ctx, dev.max_cqe + 1, NULL, NULL, 0) && errno == EINVAL,
+	      "a CQ too large");
 	CHECK(ibv_dealloc_pd(a.pd) == EBUSY, "a PD in use is deallocated");
 	CHECK(ibv_destroy_cq(a.cq) == EBUSY, "a CQ in use is destroyed");
 }

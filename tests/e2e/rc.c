@@ -95,8 +95,11 @@ void rc_make_qp(struct rc_side *s, const struct rc_opt *opt)
 		.send_cq = s->cq,
 		.recv_cq = s->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = opt->send_wr, .max_recv_wr = opt->recv_wr, .max_send_sge = opt->sge,
-			.max_recv_sge = opt->sge, .max_inline_data = opt->inline_data},
+		.cap = {.max_send_wr = opt->send_wr,
+			.max_recv_wr = opt->recv_wr,
+			.max_send_sge = opt->sge,
+			.max_recv_sge = opt->sge,
+			.max_inline_data = opt->inline_data},
 	};
 	static uint32_t psn = 0xfffff0; /* soon wraps */
 	struct ibv_wc wc;
@@ -116,7 +119,8 @@ int rc_to_init(struct ibv_qp *qp, uint32_t access)
 {
 	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access};
 
-	return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	return ibv_modify_qp(qp, &a,
+			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
 int rc_to_rtr(struct ibv_qp *qp, const struct rc_opt *opt, const struct rc_hello *peer)
@@ -128,11 +132,15 @@ int rc_to_rtr(struct ibv_qp *qp, const struct rc_opt *opt, const struct rc_hello
 		.rq_psn = peer->psn,
 		.max_dest_rd_atomic = opt->rd_atomic,
 		.min_rnr_timer = opt->rnr_timer,
-		.ah_attr = {.is_global = 1, .grh = {.dgid = peer->gid, .hop_limit = 64}, .port_num = 1},
+		.ah_attr = {.is_global = 1,
+			    .grh = {.dgid = peer->gid, .hop_limit = 64},
+			    .port_num = 1},
 	};
 
-	return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	return ibv_modify_qp(qp, &a,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+				     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+				     IBV_QP_MIN_RNR_TIMER);
 }
 
 int rc_to_rts(struct ibv_qp *qp, const struct rc_opt *opt, uint32_t psn)
@@ -146,7 +154,8 @@ int rc_to_rts(struct ibv_qp *qp, const struct rc_opt *opt, uint32_t psn)
 		.max_rd_atomic = opt->rd_atomic,
 	};
 
-	return ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+	return ibv_modify_qp(qp, &a,
+			     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
@@ -191,8 +200,8 @@ void rc_close(struct rc_side *s)
 }
 
 /*
- * Where the kernel does not put mappings by itself: a hole that a test makes is to stay one, and not to
- * be what the next mmap() of whoever finds.
+ * Where the kernel does not put mappings by itself: a hole that a test makes is to stay one, and
+ * not to be what the next mmap() of whoever finds.
  */
 static void *quiet_place(size_t size)
 {
@@ -224,24 +233,25 @@ struct ibv_mr *rc_reg(struct rc_side *s, void *addr, size_t size, int access)
 {
 	struct ibv_mr *mr = ibv_reg_mr(s->pd, addr, size, access);
 
-	CHECK(mr, "ibv_reg_mr of %zu bytes, access %#x: %s", size, (unsigned)access, strerror(errno));
+	CHECK(mr, "ibv_reg_mr of %zu bytes, access %#x: %s", size, (unsigned)access,
+	      strerror(errno));
 	return mr;
 }
 
 /* ---- work ---- */
 
-int rc_post(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local, uint32_t len, uint32_t lkey,
-	    uint64_t remote, uint32_t rkey)
+int rc_post(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local, uint32_t len,
+	    uint32_t lkey, uint64_t remote, uint32_t rkey)
 {
 	struct ibv_sge sge = {.addr = local, .length = len, .lkey = lkey};
 	struct ibv_send_wr *bad, wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED,
-		.imm_data = htobe32(0x1badcafe),
-		.wr.rdma = {.remote_addr = remote, .rkey = rkey},
-	};
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = opcode,
+					 .send_flags = IBV_SEND_SIGNALED,
+					 .imm_data = htobe32(0x1badcafe),
+					 .wr.rdma = {.remote_addr = remote, .rkey = rkey},
+				 };
 
 	return ibv_post_send(s->qp, &wr, &bad);
 }
@@ -251,12 +261,15 @@ int rc_post_atomic(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local,
 {
 	struct ibv_sge sge = {.addr = local, .length = 8, .lkey = lkey};
 	struct ibv_send_wr *bad, wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED,
-		.wr.atomic = {.remote_addr = remote, .rkey = rkey, .compare_add = compare_add, .swap = swap},
-	};
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = opcode,
+					 .send_flags = IBV_SEND_SIGNALED,
+					 .wr.atomic = {.remote_addr = remote,
+						       .rkey = rkey,
+						       .compare_add = compare_add,
+						       .swap = swap},
+				 };
 
 	return ibv_post_send(s->qp, &wr, &bad);
 }
@@ -296,10 +309,12 @@ void rc_expect_at(const char *file, int line, struct rc_side *s, enum ibv_wc_sta
 	struct ibv_wc wc;
 
 	if (!rc_poll(s, &wc, 20))
-		rc_fail(file, line, "no completion within 20 s; expected %s", ibv_wc_status_str(status));
+		rc_fail(file, line, "no completion within 20 s; expected %s",
+			ibv_wc_status_str(status));
 	if (wc.status != status)
 		rc_fail(file, line, "completion: %s (opcode %d, vendor_err %#x); expected %s",
-			ibv_wc_status_str(wc.status), wc.opcode, wc.vendor_err, ibv_wc_status_str(status));
+			ibv_wc_status_str(wc.status), wc.opcode, wc.vendor_err,
+			ibv_wc_status_str(status));
 }
 
 /* ---- patterns ---- */
@@ -383,8 +398,10 @@ static void make_buf(struct rc_side *s, struct rc_msg *m)
 	b->size = size;
 	b->iova = iova == RC_SAME ? (uintptr_t)b->addr : iova;
 	b->mr = ibv_reg_mr_iova2(s->pd, b->addr, size, b->iova, (unsigned)access);
-	memcpy(m->arg, (uint64_t[6]){i, b->iova, b->mr ? b->mr->rkey : 0, (uintptr_t)b->addr,
-				     b->mr ? 0 : (uint64_t)errno}, sizeof(m->arg));
+	memcpy(m->arg,
+	       (uint64_t[6]){i, b->iova, b->mr ? b->mr->rkey : 0, (uintptr_t)b->addr,
+			     b->mr ? 0 : (uint64_t)errno},
+	       sizeof(m->arg));
 }
 
 static void wait_recv(struct rc_side *s, struct rc_msg *m)
@@ -392,8 +409,10 @@ static void wait_recv(struct rc_side *s, struct rc_msg *m)
 	struct ibv_wc wc = {0};
 	bool got = rc_poll(s, &wc, (double)m->arg[0] / 1e3);
 
-	memcpy(m->arg, (uint64_t[6]){got, wc.status, wc.byte_len, wc.opcode, be32toh(wc.imm_data),
-				     wc.wc_flags}, sizeof(m->arg));
+	memcpy(m->arg,
+	       (uint64_t[6]){got, wc.status, wc.byte_len, wc.opcode, be32toh(wc.imm_data),
+			     wc.wc_flags},
+	       sizeof(m->arg));
 }
 
 static uint64_t next_event(struct rc_side *s, int ms)
@@ -481,8 +500,9 @@ static void handle(struct rc_side *s, struct rc_msg *m)
 		CHECK(!munmap(at, len), "peer: munmap: %s", strerror(errno));
 		break;
 	case RC_REMAP:
-		CHECK(mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-		      at, "peer: mmap: %s", strerror(errno));
+		CHECK(mmap(at, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+			   -1, 0) == at,
+		      "peer: mmap: %s", strerror(errno));
 		break;
 	case RC_DONTNEED:
 		CHECK(!madvise(at, len, MADV_DONTNEED), "peer: madvise: %s", strerror(errno));
@@ -507,7 +527,8 @@ void rc_main(int argc, char **argv)
 	rc_open(&s);
 	while (recv(fd, &m, sizeof(m), MSG_WAITALL) == sizeof(m)) {
 		handle(&s, &m);
-		CHECK(send(fd, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m), "peer: answer: %s", strerror(errno));
+		CHECK(send(fd, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m), "peer: answer: %s",
+		      strerror(errno));
 	}
 	rc_close(&s);
 	exit(0);
@@ -526,7 +547,8 @@ struct rc_peer *rc_peer_start(void)
 		rc_open(&p->side);
 		return p;
 	}
-	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), "socketpair: %s", strerror(errno));
+	CHECK(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd), "socketpair: %s",
+	      strerror(errno));
 	snprintf(number, sizeof(number), "%d", fd[1]);
 	p->pid = fork();
 	CHECK(p->pid >= 0, "fork: %s", strerror(errno));
@@ -559,28 +581,31 @@ struct rc_msg rc_call_msg(struct rc_peer *p, struct rc_msg m)
 		return m;
 	}
 	CHECK(send(p->fd, &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m) &&
-	      recv(p->fd, &m, sizeof(m), MSG_WAITALL) == sizeof(m), "the peer is gone in call %d", op);
+		      recv(p->fd, &m, sizeof(m), MSG_WAITALL) == sizeof(m),
+	      "the peer is gone in call %d", op);
 	return m;
 }
 
 void rc_connect_peer(struct rc_side *s, struct rc_peer *p, const struct rc_opt *opt)
 {
-	struct rc_hello theirs = rc_call_msg(p, (struct rc_msg){.op = RC_MAKE_QP, .opt = *opt}).hello;
+	struct rc_hello theirs =
+		rc_call_msg(p, (struct rc_msg){.op = RC_MAKE_QP, .opt = *opt}).hello;
 
 	rc_make_qp(s, opt);
 	rc_connect(s, &theirs);
 	rc_call_msg(p, (struct rc_msg){.op = RC_CONNECT, .hello = s->me});
 }
 
-struct rc_remote rc_peer_buf(struct rc_peer *p, uint64_t size, int access, uint64_t iova, enum rc_mem mem)
+struct rc_remote rc_peer_buf(struct rc_peer *p, uint64_t size, int access, uint64_t iova,
+			     enum rc_mem mem)
 {
-	struct rc_msg m = rc_call_msg(p, (struct rc_msg){.op = RC_BUF,
-							 .arg = {size, (uint64_t)access, iova, mem}});
+	struct rc_msg m = rc_call_msg(
+		p, (struct rc_msg){.op = RC_BUF, .arg = {size, (uint64_t)access, iova, mem}});
 
 	CHECK(!m.arg[4], "peer: registering %#lx bytes, access %#x: %s", (unsigned long)size,
 	      (unsigned)access, strerror((int)m.arg[4]));
-	return (struct rc_remote){.buf = m.arg[0], .iova = m.arg[1], .key = (uint32_t)m.arg[2],
-				  .addr = m.arg[3]};
+	return (struct rc_remote){
+		.buf = m.arg[0], .iova = m.arg[1], .key = (uint32_t)m.arg[2], .addr = m.arg[3]};
 }
 
 void rc_peer_stop(struct rc_peer *p)
@@ -591,7 +616,8 @@ void rc_peer_stop(struct rc_peer *p)
 		rc_close(&p->side);
 	} else {
 		close(p->fd);
-		CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFEXITED(status) && !WEXITSTATUS(status),
+		CHECK(waitpid(p->pid, &status, 0) == p->pid && WIFEXITED(status) &&
+			      !WEXITSTATUS(status),
 		      "the peer ended with status %#x", status);
 	}
 	free(p);

@@ -2,11 +2,12 @@
 /*
  * What the end-to-end tests share: a side of an RC connection, a peer, patterns.
  *
- * These programs know the public verbs API and nothing of the library behind it. A side is a context
- * with PD, CQ and QP. A test holds one side itself; the other is a peer that does what it is told by
- * calls (rc_call): in this process when E2E_LINK is "loop" or not set (a second context of the same
- * device), else in a process of its own (the same program, executed with --peer), which waits in
- * recv() and polls nothing unless told, so that what happens there is the device's doing alone.
+ * These programs know the public verbs API and nothing of the library behind it. A side is a
+ * context with PD, CQ and QP. A test holds one side itself; the other is a peer that does what it
+ * is told by calls (rc_call): in this process when E2E_LINK is "loop" or not set (a second context
+ * of the same device), else in a process of its own (the same program, executed with --peer), which
+ * waits in recv() and polls nothing unless told, so that what happens there is the device's doing
+ * alone.
  *
  * Whatever a test does not expect ends it with status 1 and a line that says where.
  */
@@ -23,13 +24,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE	   4096ul
-#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-		    IBV_ACCESS_REMOTE_ATOMIC)
-#define ODP	   IBV_ACCESS_ON_DEMAND
-#define SKIP	   77
+#define PAGE 4096ul
+#define ALL_ACCESS                                                                                 \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC)
+#define ODP  IBV_ACCESS_ON_DEMAND
+#define SKIP 77
 
-#define FAIL(...)	  rc_fail(__FILE__, __LINE__, __VA_ARGS__)
+#define FAIL(...)	 rc_fail(__FILE__, __LINE__, __VA_ARGS__)
 #define CHECK(cond, ...) ((cond) ? (void)0 : rc_fail(__FILE__, __LINE__, __VA_ARGS__))
 void rc_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
@@ -92,8 +94,8 @@ struct ibv_mr *rc_reg(struct rc_side *s, void *addr, size_t size, int access);
 /* ---- work ---- */
 
 /* a request of one SGE; addresses are what the MR's are (iova) */
-int rc_post(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local, uint32_t len, uint32_t lkey,
-	    uint64_t remote, uint32_t rkey);
+int rc_post(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local, uint32_t len,
+	    uint32_t lkey, uint64_t remote, uint32_t rkey);
 int rc_post_recv(struct rc_side *s, uint64_t addr, uint32_t len, uint32_t lkey, uint64_t wr_id);
 int rc_post_atomic(struct rc_side *s, enum ibv_wr_opcode opcode, uint64_t local, uint32_t lkey,
 		   uint64_t remote, uint32_t rkey, uint64_t compare_add, uint64_t swap);
@@ -116,7 +118,7 @@ uint64_t rc_differs(const void *p, uint64_t len, uint64_t pos, uint64_t seed);
 enum rc_op {
 	RC_MAKE_QP, /* opt -> hello */
 	RC_CONNECT, /* hello */
-	RC_BUF,	    /* size, access, iova or RC_SAME, enum rc_mem -> index, iova, key, address, errno */
+	RC_BUF, /* size, access, iova or RC_SAME, enum rc_mem -> index, iova, key, address, errno */
 	RC_UNBUF,   /* index */
 	RC_FILL,    /* index, offset, length, position, seed */
 	RC_DIFFERS, /* index, offset, length, position, seed -> as rc_differs */
@@ -172,7 +174,8 @@ struct rc_remote {
 	uint64_t buf, iova, addr;
 	uint32_t key;
 };
-struct rc_remote rc_peer_buf(struct rc_peer *p, uint64_t size, int access, uint64_t iova, enum rc_mem mem);
+struct rc_remote rc_peer_buf(struct rc_peer *p, uint64_t size, int access, uint64_t iova,
+			     enum rc_mem mem);
 void rc_peer_stop(struct rc_peer *p);
 
 #endif

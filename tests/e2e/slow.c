@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory whose pages take a second each to come: behind a userfaultfd of this test's own, with a thread
- * that fills pages with pattern 33, late.
+ * Memory whose pages take a second each to come: behind a userfaultfd of this test's own, with a
+ * thread that fills pages with pattern 33, late.
  */
 #include "rc.h"
 
@@ -25,7 +25,8 @@ static void *pager(void *unused)
 		struct pollfd pfd = {.fd = uffd, .events = POLLIN};
 
 		poll(&pfd, 1, -1);
-		if (read(uffd, &msg, sizeof(msg)) != sizeof(msg) || msg.event != UFFD_EVENT_PAGEFAULT)
+		if (read(uffd, &msg, sizeof(msg)) != sizeof(msg) ||
+		    msg.event != UFFD_EVENT_PAGEFAULT)
 			continue;
 		uint64_t at = msg.arg.pagefault.address & ~(PAGE - 1);
 		struct uffdio_copy copy = {.dst = at, .src = (uintptr_t)page, .len = PAGE};
@@ -42,7 +43,8 @@ void *rc_map_slow(size_t size)
 	struct uffdio_api api = {.api = UFFD_API};
 	pthread_t t;
 
-	/* faults that the kernel takes on somebody's behalf (pinning, populating) come here too, where we may */
+	/* faults that the kernel takes on somebody's behalf (pinning, populating) come here too,
+	 * where we may */
 	uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	if (uffd < 0)
 		uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
@@ -50,7 +52,8 @@ void *rc_map_slow(size_t size)
 		rc_skip("userfaultfd: %s", strerror(errno));
 	CHECK(!ioctl(uffd, UFFDIO_API, &api), "UFFDIO_API: %s", strerror(errno));
 	slow = rc_map(size);
-	struct uffdio_register reg = {.range = {(uintptr_t)slow, size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+	struct uffdio_register reg = {.range = {(uintptr_t)slow, size},
+				      .mode = UFFDIO_REGISTER_MODE_MISSING};
 
 	CHECK(!ioctl(uffd, UFFDIO_REGISTER, &reg), "UFFDIO_REGISTER: %s", strerror(errno));
 	CHECK(!pthread_create(&t, NULL, pager, NULL), "thread");
