@@ -69,6 +69,13 @@ static void side_open(struct side *s, bool odp)
 	CHECK(s->mr, "ibv_reg_mr: %m");
 }
 
+static void side_close(struct side *s)
+{
+	CHECK(!ibv_dereg_mr(s->mr) && !ibv_destroy_cq(s->cq) && !ibv_dealloc_pd(s->pd) &&
+		      !ibv_close_device(s->ctx),
+	      "destroying: %m");
+}
+
 /* receives at odd places, a page's end in the middle of the GRH in some */
 static uint8_t *slot(struct side *s, unsigned i)
 {
@@ -164,6 +171,10 @@ static void *responder(void *arg)
 		CHECK(!wc.status && wc.opcode == IBV_WC_RECV, "kind %d, status %d", wc.opcode, wc.status);
 		answer(&s, &wc);
 	}
+	for (unsigned i = 0; i < QPS; i++)
+		CHECK(!ibv_destroy_qp(s.qp[i]), "ibv_destroy_qp: %m");
+	CHECK(!ibv_destroy_srq(s.srq), "ibv_destroy_srq: %m");
+	side_close(&s);
 	return NULL;
 }
 
@@ -346,9 +357,8 @@ static void client(int sock, bool odp)
 	what_is_dropped();
 	too_long();
 	to_itself();
-	CHECK(!ibv_destroy_qp(me.qp[0]) && !ibv_destroy_ah(ah) && !ibv_dereg_mr(me.mr) &&
-		      !ibv_destroy_cq(me.cq) && !ibv_dealloc_pd(me.pd) && !ibv_close_device(me.ctx),
-	      "destroying: %m");
+	CHECK(!ibv_destroy_qp(me.qp[0]) && !ibv_destroy_ah(ah), "destroying: %m");
+	side_close(&me);
 }
 
 int main(void)
