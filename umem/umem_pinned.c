@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
 #include "util/log.h"
@@ -151,14 +152,18 @@ static void report(struct ib_umem_pinned *p, uint32_t key, uint64_t addr, bool l
 					"had) cannot be reached any more; a NIC would go on using it",
 			  kept_text[] = "The device goes on using the pages that were there, as a NIC does";
 	char where[1024], what[640];
+	unsigned char resident;
 
 	if (__atomic_exchange_n(&p->reported, true, __ATOMIC_RELAXED))
 		return;
 	if (__atomic_load_n(&p->taken, __ATOMIC_ACQUIRE) == 2)
 		event_text(&p->by, what, sizeof(what));
 	else
-		snprintf(what, sizeof(what), "%#lx by mprotect(), or by truncating its file",
-			 addr & PAGE_MASK);
+		/* mapped still, or on its way out and the event not here yet? */
+		snprintf(what, sizeof(what), "%#lx by %s", addr & PAGE_MASK,
+			 mincore((void *)(addr & PAGE_MASK), PAGE_SIZE, &resident)
+				 ? "munmap(), free() or mremap()"
+				 : "mprotect(), or by truncating its file");
 	fl_warn("pinned MR with key 0x%x (%zu bytes at %#lx, registered by %s): the application took memory "
 		"of it away that is accessed now: %s. %s. Deregister an MR before its memory is freed, "
 		"unmapped or discarded, or register it on demand (IBV_ACCESS_ON_DEMAND)",
