@@ -424,6 +424,13 @@ void ud_resume(struct hca_qp *qp);
  * resumed by a worker; -EACCES: it cannot be resolved. QP locked.
  */
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss);
+
+/* Something that may sleep, for a worker. run() owns it. 0, or negative and nothing happens. */
+struct pf_work {
+	struct cds_list_head node;
+	void (*run)(struct pf_work *work);
+};
+int pf_queue_work(struct pf_work *work);
 /* the access that had to fault has succeeded */
 static inline void pf_done(struct hca_qp *qp, enum qp_role role)
 {

@@ -384,9 +384,3 @@ int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint6
 	}
 	return len ? -EACCES : 0;
 }
-
-int hca_mr_advise(struct hca_dev *dev, uint32_t pd, enum ibv_advise_mr_advice advice,
-		  uint32_t flags, struct ibv_sge *sg, uint32_t num_sge)
-{
-	return EOPNOTSUPP;
-}

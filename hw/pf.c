@@ -5,6 +5,8 @@
  * the page-fault queue; the role of the QP that met it pauses, everything else runs on; a worker
  * resolves it and resumes the role.
  *
+ * Prefetches that are not waited for (advise.c) are work for the same threads.
+ *
  * A fault in the queue is an object of its own that holds the MR's umem (mr_get), not the QP: a QP
  * that is reset or destroyed meanwhile has another generation, and the worker leaves it alone.
  */
@@ -18,7 +20,7 @@
 #define PF_FORCE_TRIES 64
 
 struct pf {
-	struct cds_list_head node;
+	struct pf_work work;
 	struct hca_qp *qp;
 	uint32_t generation;
 	enum qp_role role;
@@ -72,25 +74,31 @@ static void resume(struct pf *pf, int rc)
 	engine_flush_acks();
 }
 
+static void run_fault(struct pf_work *work)
+{
+	struct pf *pf = (struct pf *)work; /* its first member */
+	int rc = pf_resolve(pf->mr, &pf->miss, 0);
+
+	mr_put(pf->mr);
+	resume(pf, rc);
+	free(pf);
+}
+
 static void *worker(void *arg)
 {
-	struct pf *pf;
-	int rc;
+	struct pf_work *work;
 
 	for (;;) {
 		fl_lock(&pfq.lock);
 		while (cds_list_empty(&pfq.list))
 			pthread_cond_wait(&pfq.cond, &pfq.lock.m);
-		pf = cds_list_first_entry(&pfq.list, struct pf, node);
-		cds_list_del(&pf->node);
+		work = cds_list_first_entry(&pfq.list, struct pf_work, node);
+		cds_list_del(&work->node);
 		pfq.queued--;
 		pfq.busy++;
 		fl_unlock(&pfq.lock);
 
-		rc = pf_resolve(pf->mr, &pf->miss, 0);
-		mr_put(pf->mr);
-		resume(pf, rc);
-		free(pf);
+		work->run(work);
 
 		fl_lock(&pfq.lock);
 		pfq.busy--;
@@ -99,15 +107,11 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss)
+int pf_queue_work(struct pf_work *work)
 {
-	struct pf *pf = malloc(sizeof(*pf));
 	pthread_t thread;
 	int rc = 0;
 
-	if (!pf)
-		return -ENOMEM;
-	*pf = (struct pf){.qp = qp, .generation = qp->generation, .role = role, .mr = mr, .miss = *miss};
 	fl_lock(&pfq.lock);
 	if (pfq.busy + pfq.queued >= pfq.workers && pfq.workers < PF_WORKERS_MAX) {
 		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
@@ -116,15 +120,35 @@ static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, con
 	}
 	if (!pfq.workers) {
 		fl_unlock(&pfq.lock);
-		free(pf);
 		return rc;
 	}
-	qp->faulting[role] = true;
-	cds_list_add_tail(&pf->node, &pfq.list);
+	cds_list_add_tail(&work->node, &pfq.list);
 	pfq.queued++;
 	pthread_cond_signal(&pfq.cond);
 	fl_unlock(&pfq.lock);
 	return 0;
+}
+
+static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss)
+{
+	struct pf *pf = malloc(sizeof(*pf));
+	int rc;
+
+	if (!pf)
+		return -ENOMEM;
+	*pf = (struct pf){.work.run = run_fault,
+			  .qp = qp,
+			  .generation = qp->generation,
+			  .role = role,
+			  .mr = mr,
+			  .miss = *miss};
+	qp->faulting[role] = true; /* a worker that is quick waits for the QP's lock, which we hold */
+	rc = pf_queue_work(&pf->work);
+	if (rc) {
+		qp->faulting[role] = false;
+		free(pf);
+	}
+	return rc;
 }
 
 static int denied(struct hca_qp *qp, struct hca_mr *mr)

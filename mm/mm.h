@@ -152,4 +152,7 @@ struct hmm_range {
  */
 int hmm_range_fault(struct hmm_range *range);
 
+/* The first run of pages of [start, end), which is page aligned, that are in the CPU's tables; false: none. */
+bool mm_next_present(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to);
+
 #endif

@@ -149,8 +149,8 @@ int vma_find(uint64_t addr, struct vma *v)
 
 /* ---- states of pages ---- */
 
-/* The first run of pages of [start, end) that are not in the CPU's tables: false if there is none. */
-static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
+/* The first run of pages of [start, end) that are, or are not, in the CPU's tables: false if there is none. */
+static bool next_run(bool present, uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
 {
 	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap");
 	uint64_t pte[64];
@@ -165,7 +165,7 @@ static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *
 			.end = end,
 			.vec = (uintptr_t)&r,
 			.vec_len = 1,
-			.category_inverted = PAGE_IS_PRESENT,
+			.category_inverted = present ? 0 : PAGE_IS_PRESENT,
 			.category_mask = PAGE_IS_PRESENT,
 			.return_mask = PAGE_IS_SWAPPED,
 		};
@@ -186,7 +186,7 @@ static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *
 		if (pread(fd, pte, n * 8, (off_t)(at >> PAGE_SHIFT) * 8) != (ssize_t)(n * 8))
 			return false;
 		for (size_t i = 0; i < n; i++) {
-			if (pte[i] >> 63)
+			if (pte[i] >> 63 != present)
 				continue;
 			*from = at + i * PAGE_SIZE;
 			*to = *from + PAGE_SIZE;
@@ -196,6 +196,18 @@ static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *
 		at += n * PAGE_SIZE;
 	}
 	return false;
+}
+
+static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
+{
+	return next_run(false, start, end, from, to, swapped);
+}
+
+bool mm_next_present(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
+{
+	bool swapped;
+
+	return next_run(true, start, end, from, to, &swapped);
 }
 
 static bool has_swap(void)

@@ -78,6 +78,7 @@ void ib_umem_release(struct ib_umem *umem);
 #define UMEM_FAULT_WRITE   1u
 #define UMEM_FAULT_NOSLEEP 2u
 #define UMEM_FAULT_FORCE   4u /* do not trust the table: an access through it has failed */
+#define UMEM_FAULT_PREFETCH 8u /* counts as page_prefetch, not as page_faults */
 int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);
 static inline void ib_umem_odp_unlock(struct ib_umem_odp *odp)
 {

@@ -129,15 +129,18 @@ static struct faultline_mr *mr_stat(struct ib_umem_odp *odp)
 			__atomic_fetch_add(&mr_->field, n, __ATOMIC_RELAXED);                      \
 	} while (0)
 
-static void count_mapped(struct ib_umem_odp *odp, uint64_t n)
+static void count_mapped(struct ib_umem_odp *odp, uint64_t n, bool prefetch)
 {
 	struct faultline_device *d = odp->umem.dev->stat;
 
 	odp->mapped += n;
-	cnt_add(d, FL_CNT_page_faults, n);
+	cnt_add(d, prefetch ? FL_CNT_page_prefetch : FL_CNT_page_faults, n);
 	cnt_add(d, FL_CNT_dma_maps, n);
 	cnt_add(d, FL_CNT_mapped_pages, n);
-	MR_ADD(odp, page_faults, n);
+	if (prefetch)
+		MR_ADD(odp, page_prefetch, n);
+	else
+		MR_ADD(odp, page_faults, n);
 	MR_ADD(odp, mapped_pages, n);
 }
 
@@ -196,7 +199,7 @@ static const struct mmu_interval_notifier_ops notifier_ops = {.invalidate = inva
 /* ---- faults ---- */
 
 /* Enters [from, to), page numbers of the table. How many were not there, or -ENOMEM. umem_mutex held. */
-static int enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t right)
+static int enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t right, bool prefetch)
 {
 	uint8_t *leaf = NULL;
 	uint64_t n = 0;
@@ -216,7 +219,7 @@ static int enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t ri
 			__atomic_store_n(b, old | right, __ATOMIC_RELEASE);
 	}
 	if (n)
-		count_mapped(odp, n);
+		count_mapped(odp, n, prefetch);
 	return err ? err : (int)n;
 }
 
@@ -271,13 +274,13 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		fl_unlock(&odp->umem_mutex);
 	}
 	ret = enter(odp, range.start / PAGE_SIZE - first, range.end / PAGE_SIZE - first,
-		    write ? UMEM_PT_WRITE : UMEM_PT_READ);
+		    write ? UMEM_PT_WRITE : UMEM_PT_READ, flags & UMEM_FAULT_PREFETCH);
 	if (ret < 0) {
 		fl_unlock(&odp->umem_mutex);
 		fl_warn_once("no memory is left in the segment for the tables of on-demand regions");
 		return ret;
 	}
-	if (range.major)
+	if (range.major && !(flags & UMEM_FAULT_PREFETCH))
 		cnt_inc(odp->umem.dev->stat, FL_CNT_page_faults_major);
 	return ret;
 }
