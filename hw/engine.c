@@ -210,8 +210,10 @@ int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *na
 	sigset_t all, old;
 	int rc;
 
-	/* the application's signals are for its own threads */
+	/* The application's signals are for its own threads; those of a guarded copy (mm/guard.c) are ours. */
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(thread, NULL, fn, arg);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

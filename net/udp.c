@@ -2,7 +2,9 @@
 /*
  * RoCEv2 over UDP sockets: one socket for each local address in use, bound to port 4791, which is also
  * the source port. Packets leave with DF and, the socket being unconnected, IP ID 0, so their ICRC can be
- * computed here. A train is cut into packets that go out by one sendmmsg().
+ * computed here. A train is cut into packets that go out by one sendmmsg(): runs of packets of one size as
+ * one message that the kernel cuts (UDP_SEGMENT), which numbers their IP IDs from 0 on. What arrives in
+ * a row from one sender may come as one message, too (UDP_GRO).
  *
  * All processes of a user share the port (SO_REUSEPORT), and the kernel picks a socket by a hash of the
  * addresses and ports: a packet may come to the wrong process. Its destination QPN says whose it is, and
@@ -20,14 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <netinet/udp.h>
 #include <unistd.h>
 #include "net/impl.h"
 
 #define UDP_BUF		(8 << 20)
 #define TRAIN_PKTS	256 /* of the smallest MTU */
 #define TX_BYTES	(TRAIN_MAX + TRAIN_PKTS * (ROCE_HDR_MAX + 3 + ROCE_ICRC_BYTES))
-#define RX_PKTS		32
-#define RX_BYTES	4352 /* more than the longest packet */
+#define RX_MSGS		16
+#define RX_BYTES	65536 /* a run of packets, or the longest packet */
+#define GSO_PKTS	64	/* in one message; the kernel's limit */
+#define GSO_BYTES	65000	/* likewise, with room for headers */
 #define RX_LONGEST	(ROCE_HDR_MAX + 4096 + ROCE_ICRC_BYTES)
 #define SEND_TRIES	1000
 #define SKIP_IDLE	8
@@ -39,18 +44,34 @@
 #define IPV6_HDR	40
 #define UDP_HDR		8
 
+union udp_control {
+	struct cmsghdr align;
+	uint8_t buf[CMSG_SPACE(sizeof(int))];
+};
+
+/* a message to be sent: one packet, or a run of them of one size, the last perhaps shorter */
+struct udp_run {
+	uint32_t size; /* of each */
+	uint32_t count;
+};
+
 struct udp_batch {
 	struct mmsghdr msgs[TRAIN_PKTS];
 	struct iovec iov[TRAIN_PKTS];
+	struct udp_run run[TRAIN_PKTS];
+	union udp_control control[TRAIN_PKTS];
+	unsigned n; /* messages */
+	bool no_gso; /* the kernel or the device cannot */
 	uint8_t bytes[TX_BYTES];
 };
 
 struct udp_rx {
-	struct mmsghdr msgs[RX_PKTS];
-	struct iovec iov[RX_PKTS];
-	struct sockaddr_storage from[RX_PKTS];
+	struct mmsghdr msgs[RX_MSGS];
+	struct iovec iov[RX_MSGS];
+	struct sockaddr_storage from[RX_MSGS];
+	union udp_control control[RX_MSGS];
 	/* each with room before it for the UDP header that is made up for the ICRC */
-	uint8_t bytes[RX_PKTS][UDP_HDR + RX_BYTES];
+	uint8_t bytes[RX_MSGS][UDP_HDR + RX_BYTES];
 };
 
 static socklen_t gid_to_sockaddr(const uint8_t gid[16], int ifindex, struct sockaddr_storage *ss)
@@ -88,10 +109,11 @@ static void put16(uint8_t *p, uint16_t v)
 
 /*
  * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len
- * bytes of UDP payload; fields that the ICRC masks are left out. Both addresses are of one family.
+ * bytes of UDP payload; fields that the ICRC masks are left out. Both addresses are of one family. id: the
+ * IPv4 ID.
  */
 static size_t make_headers(const struct sockaddr_storage *src, const struct sockaddr_storage *dst,
-			   size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR])
+			   uint16_t id, size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR])
 {
 	size_t hdr;
 
@@ -100,7 +122,8 @@ static size_t make_headers(const struct sockaddr_storage *src, const struct sock
 		hdr = IPV4_HDR;
 		ip[0] = 0x45;
 		put16(ip + 2, IPV4_HDR + UDP_HDR + len);
-		ip[6] = 0x40; /* DF; ID is 0 */
+		put16(ip + 4, id);
+		ip[6] = 0x40; /* DF */
 		ip[9] = IPPROTO_UDP;
 		memcpy(ip + 12, &((const struct sockaddr_in *)src)->sin_addr, 4);
 		memcpy(ip + 16, &((const struct sockaddr_in *)dst)->sin_addr, 4);
@@ -140,6 +163,8 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
 		goto err;
+	/* without it (before Linux 5.0) packets come one by one */
+	setsockopt(fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
 	if (addr->ss_family == AF_INET)
 		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu));
 	else
@@ -159,7 +184,7 @@ static struct udp_rx *udp_rx_alloc(void)
 	struct udp_rx *rx = calloc(1, sizeof(*rx));
 	int i;
 
-	for (i = 0; rx && i < RX_PKTS; i++) {
+	for (i = 0; rx && i < RX_MSGS; i++) {
 		rx->iov[i].iov_base = rx->bytes[i] + UDP_HDR;
 		rx->iov[i].iov_len = RX_BYTES;
 		rx->msgs[i].msg_hdr.msg_iov = &rx->iov[i];
@@ -321,9 +346,17 @@ void udp_arm(struct net *net, bool on)
 
 /* ---- sending ---- */
 
+/* the length of packet i on the wire, from BTH to ICRC */
+static uint32_t packet_bytes(const struct roce_pkt *pkt, uint32_t i)
+{
+	uint32_t off = i * pkt->mtu, len = i == pkt->npkts - 1 ? pkt->payload_len - off : pkt->mtu;
+
+	return roce_opcode[roce_pkt_opcode(pkt, i)].hdr_bytes + ((len + 3) & ~3u) + ROCE_ICRC_BYTES;
+}
+
 /* Puts packet i of the train at p; returns its length or what fill returned. */
-static int build_packet(const struct net_path *path, const struct roce_pkt *pkt, uint32_t i, uint8_t *p,
-			net_fill_fn fill, void *arg)
+static int build_packet(const struct net_path *path, const struct roce_pkt *pkt, uint32_t i, uint16_t id,
+			uint8_t *p, net_fill_fn fill, void *arg)
 {
 	uint32_t off = i * pkt->mtu, len = i == pkt->npkts - 1 ? pkt->payload_len - off : pkt->mtu;
 	uint8_t ip[IPV6_HDR], scratch[UDP_HDR];
@@ -341,17 +374,83 @@ static int build_packet(const struct net_path *path, const struct roce_pkt *pkt,
 	total = hdr + len + pad;
 	/* the UDP header stands before the packet for a moment, where the one before it ends */
 	memcpy(scratch, p - UDP_HDR, UDP_HDR);
-	ip_len = make_headers(&path->sock->addr, &path->daddr, total + ROCE_ICRC_BYTES, ip, p - UDP_HDR);
+	ip_len = make_headers(&path->sock->addr, &path->daddr, id, total + ROCE_ICRC_BYTES, ip,
+			      p - UDP_HDR);
 	icrc = htole32(roce_icrc(ip, ip_len, p - UDP_HDR, UDP_HDR + total));
 	memcpy(p - UDP_HDR, scratch, UDP_HDR);
 	memcpy(p + total, &icrc, sizeof(icrc));
 	return total + ROCE_ICRC_BYTES;
 }
 
-/* Sends n packets; returns how many went, or -EAGAIN when the first found no room. */
-static int send_batch(struct udp_sock *sock, unsigned n)
+/* The run that a packet of len bytes joins or begins; final: none comes after it. */
+static struct udp_run *run_of(struct udp_batch *batch, uint32_t len, bool final)
 {
-	unsigned done = 0, tries = 0;
+	struct udp_run *run = batch->n ? &batch->run[batch->n - 1] : NULL;
+
+	if (!run || batch->no_gso || (final ? len > run->size : len != run->size) ||
+	    run->count == GSO_PKTS || (run->count + 1) * run->size > GSO_BYTES) {
+		run = &batch->run[batch->n++];
+		*run = (struct udp_run){.size = len};
+	}
+	run->count++;
+	return run;
+}
+
+/* Builds all packets of a train, and the messages they go out in. */
+static int build_train(const struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
+{
+	struct udp_batch *batch = path->sock->batch;
+	uint8_t *p = batch->bytes + UDP_HDR;
+	struct udp_run *run;
+	struct msghdr *m;
+	struct cmsghdr *c;
+	uint32_t i;
+	int ret;
+
+	batch->n = 0;
+	for (i = 0; i < pkt->npkts; i++) {
+		run = run_of(batch, packet_bytes(pkt, i), i == pkt->npkts - 1);
+		m = &batch->msgs[batch->n - 1].msg_hdr;
+		if (run->count == 1) {
+			batch->iov[batch->n - 1] = (struct iovec){.iov_base = p};
+			*m = (struct msghdr){.msg_name = (void *)&path->daddr,
+					     .msg_namelen = path->daddr_len,
+					     .msg_iov = &batch->iov[batch->n - 1],
+					     .msg_iovlen = 1};
+		} else if (run->count == 2) {
+			m->msg_control = &batch->control[batch->n - 1];
+			m->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
+			c = CMSG_FIRSTHDR(m);
+			*c = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
+					      .cmsg_type = UDP_SEGMENT,
+					      .cmsg_len = CMSG_LEN(sizeof(uint16_t))};
+			memcpy(CMSG_DATA(c), &(uint16_t){run->size}, sizeof(uint16_t));
+		}
+		ret = build_packet(path, pkt, i, run->count - 1, p, fill, arg);
+		if (ret < 0)
+			return ret;
+		batch->iov[batch->n - 1].iov_len += ret;
+		p += ret;
+	}
+	return 0;
+}
+
+static uint32_t packets_of(const struct udp_batch *batch, unsigned from)
+{
+	uint32_t n = 0;
+
+	for (; from < batch->n; from++)
+		n += batch->run[from].count;
+	return n;
+}
+
+/*
+ * Sends the messages; returns how many packets were lost, -EAGAIN when the first found no room, or
+ * -EOPNOTSUPP when the kernel does not cut messages here; nothing was sent then.
+ */
+static int send_batch(struct udp_sock *sock)
+{
+	unsigned done = 0, tries = 0, n = sock->batch->n;
 	int ret;
 
 	while (done < n) {
@@ -365,6 +464,8 @@ static int send_batch(struct udp_sock *sock, unsigned n)
 			if (++tries == SEND_TRIES)
 				break;
 			sched_yield();
+		} else if (!done && (errno == EIO || errno == EINVAL) && !sock->batch->no_gso) {
+			return -EOPNOTSUPP;
 		} else if (errno != EINTR) {
 			if (errno == EMSGSIZE)
 				fl_warn_once("a packet is longer than the route's MTU and was lost: use a smaller path MTU");
@@ -373,54 +474,47 @@ static int send_batch(struct udp_sock *sock, unsigned n)
 			break;
 		}
 	}
-	return done;
+	return packets_of(sock->batch, done);
 }
 
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
 {
 	struct udp_sock *sock = path->sock;
-	struct udp_batch *batch = sock->batch;
-	uint8_t *p = batch->bytes + UDP_HDR;
-	uint32_t i;
-	int ret = 0;
+	int ret;
 
 	if (pkt->npkts > TRAIN_PKTS || pkt->payload_len > TRAIN_MAX || !roce_opcode[pkt->opcode].name)
 		return -EINVAL;
 	fl_lock(&sock->lock);
-	for (i = 0; i < pkt->npkts; i++) {
-		ret = build_packet(path, pkt, i, p, fill, arg);
-		if (ret < 0)
-			goto out;
-		batch->iov[i] = (struct iovec){.iov_base = p, .iov_len = ret};
-		batch->msgs[i].msg_hdr = (struct msghdr){.msg_name = &path->daddr,
-							 .msg_namelen = path->daddr_len,
-							 .msg_iov = &batch->iov[i],
-							 .msg_iovlen = 1};
-		p += ret;
+	ret = build_train(path, pkt, fill, arg);
+	if (!ret)
+		ret = send_batch(sock);
+	if (ret == -EOPNOTSUPP) {
+		sock->batch->no_gso = true;
+		ret = build_train(path, pkt, fill, arg);
+		if (!ret)
+			ret = send_batch(sock);
 	}
-	ret = send_batch(sock, pkt->npkts);
-	if (ret == -EAGAIN) {
+	if (ret == -EAGAIN)
 		net_wait(path);
-		goto out;
+	if (ret > 0) {
+		net_count(path->net, FL_CNT_send_err, ret);
+		ret = 0;
 	}
-	if ((uint32_t)ret < pkt->npkts)
-		net_count(path->net, FL_CNT_send_err, pkt->npkts - ret);
-	ret = 0;
-out:
 	fl_unlock(&sock->lock);
 	return ret;
 }
 
 /* ---- receiving ---- */
 
-static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *from, uint8_t *udp,
-		    size_t len)
+/* id: what the sender most likely had as IP ID, the place in a run */
+static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *from, uint16_t id,
+		    uint8_t *udp, size_t len)
 {
 	uint8_t ip[IPV6_HDR];
 	uint32_t got, want;
 	size_t ip_len;
 
-	ip_len = make_headers(from, &sock->addr, len, ip, udp);
+	ip_len = make_headers(from, &sock->addr, id, len, ip, udp);
 	memcpy(&got, udp + UDP_HDR + len - ROCE_ICRC_BYTES, sizeof(got));
 	len += UDP_HDR - ROCE_ICRC_BYTES;
 	want = roce_icrc(ip, ip_len, udp, len);
@@ -478,22 +572,20 @@ static void received_grh(const struct udp_sock *sock, const struct sockaddr_stor
 	grh_make(grh, &a, len);
 }
 
-static void receive(struct net *net, struct udp_sock *sock, unsigned i)
+/* One packet; the 8 bytes before it are free. id: its place in a run. */
+static void receive(struct net *net, struct udp_sock *sock, const struct sockaddr_storage *from,
+		    uint8_t *packet, size_t len, unsigned id)
 {
-	const struct mmsghdr *m = &net->udp_rx->msgs[i];
-	const struct sockaddr_storage *from = &net->udp_rx->from[i];
-	uint8_t *udp = net->udp_rx->bytes[i], *packet = udp + UDP_HDR;
-	size_t len = m->msg_len;
 	uint8_t grh[GRH_LEN] = {0};
 	struct roce_pkt pkt;
 	uint32_t slot;
 
-	if (m->msg_hdr.msg_flags & MSG_TRUNC || len > RX_LONGEST || len & 3 ||
+	if (len > RX_LONGEST || len & 3 ||
 	    len < ROCE_BTH_BYTES + ROCE_ICRC_BYTES) {
 		net_count(net, FL_CNT_rx_malformed, 1);
 		return;
 	}
-	if (!icrc_ok(sock, from, udp, len)) {
+	if (!icrc_ok(sock, from, id, packet - UDP_HDR, len)) {
 		net_count(net, FL_CNT_rx_icrc_err, 1);
 		return;
 	}
@@ -504,7 +596,7 @@ static void receive(struct net *net, struct udp_sock *sock, unsigned i)
 	}
 	slot = pkt.dest_qpn >> FAULTLINE_QPN_SLOT_SHIFT;
 	if (roce_opcode[pkt.opcode].flags & ROCE_F_DETH) {
-		received_grh(sock, from, m->msg_len, grh);
+		received_grh(sock, from, len + ROCE_ICRC_BYTES, grh);
 		pkt.grh = grh;
 	}
 	if (slot && slot != net->slot)
@@ -513,19 +605,50 @@ static void receive(struct net *net, struct udp_sock *sock, unsigned i)
 		net->ops->rx(net->ctx, &pkt);
 }
 
+/* A message: a packet, or a run of packets of one size. Returns their number. */
+static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
+{
+	struct msghdr *m = &net->udp_rx->msgs[i].msg_hdr;
+	uint32_t left = net->udp_rx->msgs[i].msg_len, size = left, n;
+	uint8_t *p = net->udp_rx->bytes[i] + UDP_HDR;
+	struct cmsghdr *c;
+	int run;
+
+	if (m->msg_flags & MSG_TRUNC || !left) {
+		net_count(net, FL_CNT_rx_malformed, 1);
+		return 1;
+	}
+	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO)
+			continue;
+		memcpy(&run, CMSG_DATA(c), sizeof(run));
+		if (run > 0)
+			size = run;
+	}
+	for (n = 0; left; n++) {
+		size = size < left ? size : left;
+		receive(net, sock, &net->udp_rx->from[i], p, size, n);
+		p += size;
+		left -= size;
+	}
+	return n;
+}
+
 static int udp_drain(struct net *net, struct udp_sock *sock, int budget)
 {
 	struct udp_rx *rx = net->udp_rx;
-	int n, i;
+	int n, i, got = 0;
 
-	for (i = 0; i < RX_PKTS; i++) {
+	for (i = 0; i < RX_MSGS; i++) {
 		rx->msgs[i].msg_hdr.msg_namelen = sizeof(rx->from[i]);
+		rx->msgs[i].msg_hdr.msg_control = &rx->control[i];
+		rx->msgs[i].msg_hdr.msg_controllen = sizeof(rx->control[i]);
 		rx->msgs[i].msg_hdr.msg_flags = 0;
 	}
-	n = recvmmsg(sock->fd, rx->msgs, budget < RX_PKTS ? budget : RX_PKTS, MSG_DONTWAIT, NULL);
+	n = recvmmsg(sock->fd, rx->msgs, budget < RX_MSGS ? budget : RX_MSGS, MSG_DONTWAIT, NULL);
 	for (i = 0; i < n; i++)
-		receive(net, sock, i);
-	return n > 0 ? n : 0;
+		got += receive_run(net, sock, i);
+	return got;
 }
 
 int udp_poll(struct net *net, int budget)

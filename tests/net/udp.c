@@ -118,6 +118,7 @@ static void wire_format(void)
 		/* the IP header as it was on the wire, for the ICRC */
 		ip[2] = (len + 28) >> 8;
 		ip[3] = len + 28;
+		ip[5] = n ? n - 1 : 0; /* a run's IDs count from 0; the first, longer, is alone */
 		ip[6] = 0x40;
 		ip[9] = 17;
 		memcpy(ip + 12, "\x7f\0\0\x08\x7f\0\0\x09", 8);
