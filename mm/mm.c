@@ -10,12 +10,14 @@ int mm_init(const struct fl_config *cfg)
 		return ret;
 	pin_init(cfg);
 	uffd_init(cfg);
+	hooks_init();
 	return 0;
 }
 
 void mm_fork_child(void)
 {
 	notifier_fork_child();
+	hooks_fork_child();
 	uffd_fork_child();
 	pin_fork_child();
 	vma_fork_child();

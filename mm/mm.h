@@ -78,6 +78,7 @@ enum mmu_notifier_event {
 struct mmu_notifier_range {
 	uint64_t start, end;
 	enum mmu_notifier_event event;
+	bool unwatch;	    /* the source also stops to watch the range */
 	const char *by;	    /* the call that does it, a literal; NULL: not known */
 	const void *caller; /* who made that call; NULL: not known */
 };

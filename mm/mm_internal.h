@@ -78,6 +78,7 @@ struct vma {
 	uint64_t start, end;
 	bool file;  /* backed by a file, shmem included */
 	bool shmem; /* as far as its name tells */
+	uint64_t inode; /* a System V segment's identifier */
 };
 
 /* the mapping that holds addr, or the next one: 0 or -ENOENT. Allocates nothing. */
@@ -104,8 +105,17 @@ void notifier_each_uncovered(uint64_t start, uint64_t end, void (*fn)(uint64_t s
 /* Makes sure that what is mapped now in [start, end) of mni is watched, when mappings may have come since
  * it was inserted. -EBUSY: nothing is mapped there. */
 int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
+/* how many subscriptions there are; atomic */
+extern unsigned notifier_regions;
+/* Does one overlap [start, end)? Never waits: no, when somebody is at the tree for long. */
+bool notifier_overlaps(uint64_t start, uint64_t end);
 /* the quiesce callback, if one was set */
 void notifier_quiesce(void);
+
+/* ---- hooks.c ---- */
+
+void hooks_init(void);
+void hooks_fork_child(void);
 
 /* ---- uffd.c: called with the notifier's watch lock held, but for the event thread ---- */
 

@@ -17,6 +17,7 @@
  * thread takes the second only: whoever holds the first may be asleep in the kernel.
  */
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include "mm/mm_internal.h"
 #include "util/interval_tree.h"
@@ -53,6 +54,8 @@ static CDS_LIST_HEAD(deferred);
 #define MAX_ONCE 8192u
 #define GROWS_IN_PLACE (1ull << 17) /* of smaller ones realloc() makes no mappings */
 static unsigned num_once; /* subscriptions of that kind that are watched; by watch_lock */
+
+unsigned notifier_regions;
 
 static unsigned generation; /* counts forks */
 static void (*quiesce_fn)(uint64_t start, uint64_t end);
@@ -92,7 +95,7 @@ void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
 	for (; n; n = interval_next(n, range->start, range->end)) {
 		struct subscription *s = sub_of(n);
 
-		if (range->event == MMU_NOTIFY_UNMAP)
+		if (range->event == MMU_NOTIFY_UNMAP || range->unwatch)
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
 		s->mni->ops->invalidate(s->mni, range, seq);
 	}
@@ -122,11 +125,29 @@ void mmu_notifier_invalidate_range_end(const struct mmu_notifier_range *range)
 	fl_unlock(&tree_lock);
 }
 
+bool notifier_overlaps(uint64_t start, uint64_t end)
+{
+	bool yes;
+
+	/* A signal handler's thread may hold it below: the event that comes then does as well. */
+	for (int i = 0; !fl_trylock(&tree_lock); i++) {
+		if (i == 1000)
+			return false;
+		sched_yield();
+	}
+	yes = interval_first(&subscriptions, start, end) != NULL;
+	fl_unlock(&tree_lock);
+	return yes;
+}
+
 /* ---- subscriptions ---- */
 
 static void tree_insert(struct mmu_interval_notifier *mni, struct subscription *s)
 {
 	fl_lock(&tree_lock);
+	/* what a hook takes away now it lets go of as well, after we have it watched */
+	if (active_ranges)
+		__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
 	if (active_ranges && is_invalidating()) {
 		cds_list_add(&mni->deferred, &deferred);
 		mni->invalidate_seq = invalidate_seq;
@@ -201,6 +222,7 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 
 	fl_lock(&watch_lock);
 	interval_insert(&covered, &s->cover);
+	__atomic_fetch_add(&notifier_regions, 1, __ATOMIC_RELAXED);
 	/* in the tree before it is watched: the first event finds it */
 	tree_insert(mni, s);
 	if ((!ops->once || num_once < MAX_ONCE) && uffd_start(!ops->once)) {
@@ -232,6 +254,7 @@ void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
 	tree_remove(mni, s);
 	interval_remove(&covered, &s->cover);
 	num_once -= s->once;
+	__atomic_fetch_sub(&notifier_regions, 1, __ATOMIC_RELAXED);
 	/* A mapping that mremap() has grown in place stays watched to its new end. Mappings that are
 	 * watched do not merge with others, so that all of this one is ours to let go. */
 	if (mni->watched && (!s->once || end - mni->start >= GROWS_IN_PLACE) && !vma_find(end - 1, &v) && v.start < end && v.end > end)
@@ -323,6 +346,6 @@ void notifier_fork_child(void)
 	seq_moved = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
 	covered = subscriptions = (struct interval_tree)INTERVAL_TREE_INIT;
 	CDS_INIT_LIST_HEAD(&deferred);
-	active_ranges = num_once = 0;
+	active_ranges = num_once = notifier_regions = 0;
 	invalidate_seq = (invalidate_seq | 1) + 1;
 }

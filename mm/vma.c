@@ -2,6 +2,7 @@
 /* What /proc/self knows of mappings and pages, and populating them. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
@@ -71,7 +72,8 @@ static bool parse_line(const char *line, struct vma *v)
 			return false;
 		p++;
 	}
-	v->file = *p != '0'; /* the inode */
+	v->inode = strtoull(p, NULL, 10);
+	v->file = v->inode != 0;
 	p = strchr(p, '/');
 	set_name(v, p ? p : "");
 	return true;
@@ -142,6 +144,7 @@ int vma_find(uint64_t addr, struct vma *v)
 	}
 	v->start = q.vma_start;
 	v->end = q.vma_end;
+	v->inode = q.inode;
 	v->file = q.inode != 0;
 	set_name(v, name);
 	return 0;

@@ -3,6 +3,8 @@
  * What the preload library offers to libibverbs.so.1, which finds it by
  * dlsym(RTLD_DEFAULT, "faultline_preload_ops"); without `faultline run` there is none.
  *
+ * Memory: only it sees calls that unmap or discard, in the thread that makes them.
+ *
  * Signals: only a preloaded library sees the application's calls of sigaction(), signal() and their
  * relatives. After guard_install() such calls for that signal change and report a shadow and never
  * reach the kernel, where the guard (mm/guard.c) stays. The guard plays the shadow for every signal
@@ -13,9 +15,22 @@
 #define FL_PRELOAD_H
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define FAULTLINE_PRELOAD_VERSION 1
+
+/* what the library gives in return: called around system calls that take memory away */
+struct faultline_mm_ops {
+	uint32_t size;		 /* of the structure */
+	const unsigned *regions; /* atomic: how many regions watch memory; 0: no call is needed */
+	/*
+	 * [start, end), page aligned, is about to be unmapped or (discard) to lose its pages, by the call of
+	 * that name, of that caller. end 0: the System V segment at start. true: end() is owed.
+	 */
+	bool (*begin)(uint64_t start, uint64_t end, bool discard, const char *by, const void *caller);
+	void (*end)(void);
+};
 
 struct faultline_preload_ops {
 	uint32_t version; /* FAULTLINE_PRELOAD_VERSION; a reader ignores what it does not know */
@@ -30,7 +45,12 @@ struct faultline_preload_ops {
 	 * shadow becomes SIG_DFL, as the kernel does. Async-signal-safe: takes no lock.
 	 */
 	void (*guard_take_action)(int sig, struct sigaction *app);
+	/* From now on munmap(), madvise(), mremap(), mmap(), brk() and shmdt() call these (hooks.c). */
+	void (*mm_install)(const struct faultline_mm_ops *ops);
 };
+
+/* between the preload library's own files */
+void preload_mm_install(const struct faultline_mm_ops *ops);
 
 /* the symbol: extern const struct faultline_preload_ops faultline_preload_ops; */
 

@@ -181,6 +181,7 @@ const struct faultline_preload_ops faultline_preload_ops = {
 	.size = sizeof(struct faultline_preload_ops),
 	.guard_install = guard_install,
 	.guard_take_action = guard_take_action,
+	.mm_install = preload_mm_install,
 };
 
 /* ---- what the application calls ---- */

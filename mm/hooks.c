@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The source of invalidations that is synchronous: the preload library calls from the application's
+ * munmap() and its relatives, before and after the system call (preload/preload.h).
+ *
+ * Before it, the range is taken from the device's tables and is let go by userfaultfd, so that no event
+ * fires and nobody is woken. It stays so: nothing of it is in a table, and what comes into one again
+ * by a fault is watched anew before (the subscription's `gaps`).
+ */
+#include <dlfcn.h>
+#include <stddef.h>
+#include <sys/shm.h>
+#include <unistd.h>
+#include "mm/mm_internal.h"
+#include "preload/preload.h"
+
+static pid_t owner; /* in a child that nobody told us of (vfork, a raw clone) we do nothing */
+static MM_THREAD bool inside;
+
+/* the end of a System V segment that is mapped at start; 0: there is none */
+static uint64_t shm_end(uint64_t start)
+{
+	struct shmid_ds ds;
+	struct vma v;
+
+	if (vma_find(start, &v) || v.start > start || !v.shmem || v.inode > INT32_MAX ||
+	    shmctl((int)v.inode, IPC_STAT, &ds))
+		return 0;
+	return start + ((ds.shm_segsz + PAGE_SIZE - 1) & PAGE_MASK);
+}
+
+static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, const void *caller)
+{
+	struct mmu_notifier_range range = {
+		.start = start,
+		.end = end,
+		.event = discard ? MMU_NOTIFY_CLEAR : MMU_NOTIFY_UNMAP,
+		.unwatch = true,
+		.by = by,
+		.caller = caller,
+	};
+	bool owed = false;
+
+	/* a call of ours, or of a signal handler over it: the event will come */
+	if (inside)
+		return false;
+	inside = true;
+	if (!end)
+		range.end = shm_end(start);
+	if (range.end > start && notifier_overlaps(start, range.end) && getpid() == owner) {
+		mmu_notifier_invalidate_range_start(&range);
+		uffd_unregister(start, range.end);
+		owed = true;
+	}
+	inside = false;
+	return owed;
+}
+
+static void end(void)
+{
+	struct mmu_notifier_range none = {.start = 0};
+
+	mmu_notifier_invalidate_range_end(&none);
+}
+
+void hooks_fork_child(void)
+{
+	owner = getpid();
+	inside = false;
+}
+
+void hooks_init(void)
+{
+	static const struct faultline_mm_ops ops = {.size = sizeof(ops),
+						    .regions = &notifier_regions,
+						    .begin = begin,
+						    .end = end};
+	const struct faultline_preload_ops *preload = dlsym(RTLD_DEFAULT, "faultline_preload_ops");
+
+	owner = getpid();
+	if (preload && preload->version >= FAULTLINE_PRELOAD_VERSION &&
+	    preload->size > offsetof(struct faultline_preload_ops, mm_install))
+		preload->mm_install(&ops);
+}

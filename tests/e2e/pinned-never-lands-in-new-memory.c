@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * WRITEs come into a pinned region without a pause while its memory is taken away and other memory put
+ * in its place: not one byte of them shows there, once the call that took it has returned; mapping over
+ * it, which with the preloaded hooks is one such call, included. Detached shared memory and a heap that
+ * shrinks are told by the hooks alone.
+ *
+ * Argument: what there is beside the kernel's notifications: "hooks" or nothing.
+ */
+#include "rc.h"
+
+#include <pthread.h>
+#include <sys/shm.h>
+#include <unistd.h>
+
+#define SIZE (8 * PAGE)
+
+static struct rc_side a, b;
+static uint8_t *src, *m;
+static struct ibv_mr *src_mr, *mr;
+static int stop;
+static uint64_t writes;
+
+static void *network(void *arg)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		CHECK(!rc_post(&a, IBV_WR_RDMA_WRITE, (uintptr_t)src, SIZE, src_mr->lkey, (uintptr_t)m, mr->rkey),
+		      "post");
+		rc_expect(&a, IBV_WC_SUCCESS);
+		__atomic_fetch_add(&writes, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+/* as long as so many WRITEs take */
+static void let_write(unsigned n)
+{
+	uint64_t until = __atomic_load_n(&writes, __ATOMIC_RELAXED) + n;
+
+	while (__atomic_load_n(&writes, __ATOMIC_RELAXED) < until)
+		usleep(20);
+}
+
+static uint8_t *map_at(void *at)
+{
+	return mmap(at, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+}
+
+enum how { UNMAP, OVER, DISCARD, MOVE, DETACH, BREAK };
+
+static void take(enum how how, int shm, uint8_t *aside)
+{
+	switch (how) {
+	case UNMAP:
+		CHECK(!munmap(m, SIZE) && map_at(m) == m, "munmap, mmap");
+		break;
+	case OVER:
+		CHECK(map_at(m) == m, "mmap over");
+		break;
+	case DISCARD:
+		CHECK(!madvise(m, SIZE, MADV_DONTNEED), "madvise");
+		break;
+	case MOVE:
+		CHECK(mremap(m, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, aside) == aside && map_at(m) == m,
+		      "mremap");
+		break;
+	case DETACH:
+		CHECK(!shmdt(m) && map_at(m) == m, "shmdt");
+		break;
+	case BREAK:
+		CHECK(sbrk(-(intptr_t)SIZE) != (void *)-1 && sbrk(SIZE) == (void *)m, "sbrk");
+		break;
+	}
+}
+
+static void once(enum how how)
+{
+	int shm = shmget(IPC_PRIVATE, SIZE, 0600);
+	uint8_t *aside = map_at(NULL);
+	pthread_t t;
+
+	if (how == DETACH) {
+		m = shmat(shm, NULL, 0);
+	} else if (how == BREAK) {
+		uintptr_t now = (uintptr_t)sbrk(0);
+
+		CHECK(sbrk((intptr_t)(-now % PAGE)) != (void *)-1, "sbrk");
+		m = sbrk(SIZE);
+	} else {
+		m = map_at(NULL);
+	}
+	CHECK(m != MAP_FAILED, "memory");
+	shmctl(shm, IPC_RMID, NULL);
+	mr = rc_reg(&b, m, SIZE, ALL_ACCESS);
+	rc_pair(&a, &b, &rc_default);
+	stop = 0;
+	pthread_create(&t, NULL, network, NULL);
+	let_write(3);
+	take(how, shm, aside);
+	for (int i = 0; i < 3; i++) {
+		let_write(2);
+		for (size_t k = 0; k < SIZE; k++)
+			CHECK(!m[k], "case %d: byte %zu of new memory was written by the network", how, k);
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(t, NULL);
+	ibv_dereg_mr(mr);
+	if (how == BREAK)
+		CHECK(sbrk(-(intptr_t)SIZE) != (void *)-1, "sbrk");
+	else
+		munmap(m, SIZE);
+	munmap(aside, SIZE);
+}
+
+int main(int argc, char **argv)
+{
+	bool hooks = argc > 1 && !strcmp(argv[1], "hooks");
+
+	rc_main(argc, argv);
+	rc_open(&a);
+	rc_open(&b);
+	src = rc_map(SIZE);
+	memset(src, 0x5a, SIZE);
+	src_mr = rc_reg(&a, src, SIZE, ALL_ACCESS);
+	for (int i = 0; i < 30; i++) {
+		once(UNMAP);
+		once(DISCARD);
+		once(MOVE);
+		if (hooks) {
+			once(OVER);
+			once(DETACH);
+			once(BREAK);
+		}
+	}
+	ibv_dereg_mr(src_mr);
+	rc_close(&a);
+	rc_close(&b);
+	return 0;
+}
