@@ -11,9 +11,11 @@ static void pinned(void)
 	CHECK(ib_umem_get(&dev, (uintptr_t)m, 0, 0, &u) == -EINVAL);
 	CHECK(ib_umem_get(&dev, -8192ul, 16384, 0, &u) == -EINVAL);
 	CHECK(ib_umem_get(&dev, -8192ul, 8191, 0, &u) == -EINVAL);
-	CHECK(ib_umem_get(&dev, (uintptr_t)gone(16 * P), P, 0, &u) == -EFAULT);
-	CHECK(cnt(FL_CNT_pinned_pages) == 0);
 	CHECK(!ib_umem_get(&dev, (uintptr_t)m + P - 1, P + 2, IBV_ACCESS_LOCAL_WRITE, &u));
+	/* not before: the first registration maps something, which may come to lie there */
+	struct ib_umem *hole;
+
+	CHECK(ib_umem_get(&dev, (uintptr_t)gone(16 * P), P, 0, &hole) == -EFAULT);
 	CHECK(u->npages == 3 && u->writable && !u->is_odp);
 	CHECK(cnt(FL_CNT_pinned_pages) == 3 && cnt(FL_CNT_dma_maps) == maps + 3);
 	ib_umem_release(u);
