@@ -409,8 +409,17 @@ static void end_message(struct hca_qp *qp, const struct roce_pkt *pkt)
 
 	qp->resp.in_msg = false;
 	qp->resp.msn = psn_add(qp->resp.msn, 1);
-	if (roce_opcode[pkt->opcode_last].flags & ROCE_F_RWR)
-		recv_done(qp, IBV_WC_SUCCESS, pkt, bytes);
+	if (!(roce_opcode[pkt->opcode_last].flags & ROCE_F_RWR))
+		return;
+	/*
+	 * The ACK leaves before the completion can be seen: an application that answers at once (and from
+	 * another thread) must not overtake it. Programs count on their send to complete before the reply.
+	 */
+	if (qp->type == IBV_QPT_RC && pkt->ackreq) {
+		qp->resp.ack_pending = true;
+		resp_send_ack(qp);
+	}
+	recv_done(qp, IBV_WC_SUCCESS, pkt, bytes);
 }
 
 static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt);
@@ -484,7 +493,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	qp->resp.psn = psn_add(pkt->psn, pkt->npkts);
 	if (end)
 		end_message(qp, pkt);
-	if (pkt->ackreq && qp->type == IBV_QPT_RC)
+	if (pkt->ackreq && qp->type == IBV_QPT_RC && !(end && (last & ROCE_F_RWR)))
 		ack_later(qp);
 	return RESP_DONE;
 }

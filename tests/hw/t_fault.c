@@ -188,6 +188,7 @@ static void requests_wait_in_order(void)
 	wake(0);
 	pkt = TX2(RDMA_READ_RESPONSE_FIRST, RDMA_READ_RESPONSE_LAST, R + 2, 3, 3000);
 	CHECK(!memcmp(pkt.payload, pattern, 8)); /* sees the WRITE before it */
+	TX_ACK(R + 5); /* a receive's ACK is not put off */
 	CHECK_EQ(TX(ATOMIC_ACKNOWLEDGE, R + 6, 1, 0).atomic_orig, 5);
 	TX_ACK(R + 7);
 	TX_NONE();
@@ -263,6 +264,7 @@ static void recv_is_not_lost_by_a_fault(void)
 	rx(REQ(SEND_ONLY, R, 8, pattern));
 	rx(REQ(SEND_ONLY, R + 1, 8, pattern + 8));
 	wake(0);
+	TX_ACK(R);
 	TX_ACK(R + 1);
 	RWC(SUCCESS, 1);
 	RWC(SUCCESS, 2);
