@@ -35,6 +35,7 @@ struct ib_umem_pinned {
 	void *trace[TRACE_FRAMES];
 	int num_trace;
 	bool reported; /* atomic */
+	bool locked;   /* atomic: pinned by mlock */
 	/* what took memory away first: 0, 1 while it is written, 2 */
 	int taken;
 	struct mmu_notifier_range by;
@@ -68,7 +69,10 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	uint64_t to = range->end < mni->end ? range->end : mni->end;
 
 	mmu_interval_set_seq(mni, cur_seq);
-	if (from >= to)
+	/* The kernel refuses to discard locked memory; and what it would not take away is not to be lost
+	 * where there is no other way to it. */
+	if (from >= to ||
+	    (range->event == MMU_NOTIFY_CLEAR && __atomic_load_n(&p->locked, __ATOMIC_RELAXED)))
 		return true;
 	remember(p, range);
 	for (uint64_t i = (from - mni->start) >> PAGE_SHIFT; i < (to - mni->start) >> PAGE_SHIFT;) {
@@ -226,6 +230,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	err = pin_user_pages(addr, size, p->umem.writable, &p->umem.pin);
 	if (err)
 		goto err_notifier;
+	__atomic_store_n(&p->locked, !strcmp(pin_how(p->umem.pin), "mlock"), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&traces, __ATOMIC_RELAXED) < TRACE_FIRST &&
 	    __atomic_fetch_add(&traces, 1, __ATOMIC_RELAXED) < TRACE_FIRST)
 		p->num_trace = backtrace(p->trace, TRACE_FRAMES);
