@@ -85,8 +85,8 @@ struct mmu_notifier_range {
 
 struct mmu_interval_notifier_ops {
 	/*
-	 * What is taken away never comes back (pinned memory): nothing is watched anew, and not to be
-	 * watched is no more than an information.
+	 * What is taken away never comes back (pinned memory): nothing is watched anew, not to be watched
+	 * is no more than an information, and watching begins by mmu_interval_notifier_watch().
 	 */
 	bool once;
 	/*
@@ -112,6 +112,11 @@ struct mmu_interval_notifier {
  * when it cannot be watched (mni->watched tells). Costs the same whatever the length. */
 int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t start, uint64_t length,
 				 const struct mmu_interval_notifier_ops *ops);
+/*
+ * For ops->once: until then only hooks tell. To be called with the memory faulted in: a part of a mapping
+ * that was cut out before its first page came does not grow together with the rest again.
+ */
+void mmu_interval_notifier_watch(struct mmu_interval_notifier *mni);
 /* When it returns no callback runs, nor will. Ranges still watched by others stay watched. */
 void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni);
 

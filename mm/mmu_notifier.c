@@ -225,18 +225,29 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 	__atomic_fetch_add(&notifier_regions, 1, __ATOMIC_RELAXED);
 	/* in the tree before it is watched: the first event finds it */
 	tree_insert(mni, s);
-	if ((!ops->once || num_once < MAX_ONCE) && uffd_start(!ops->once)) {
+	if (!ops->once && uffd_start(true)) {
 		uffd_drop_strays();
 		mni->watched = uffd_register(start, mni->end) != UFFD_UNWATCHED;
-		if (ops->once)
-			num_once += s->once = true;
-		else if (!all_mapped(start, mni->end))
+		if (!all_mapped(start, mni->end))
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
 	}
 	fl_unlock(&watch_lock);
 	if (!ops->once) /* or pin_user_pages() does it */
 		guard_recheck();
 	return 0;
+}
+
+void mmu_interval_notifier_watch(struct mmu_interval_notifier *mni)
+{
+	struct subscription *s = sub_of(mni->node);
+
+	fl_lock(&watch_lock);
+	if (num_once < MAX_ONCE && uffd_start(false)) {
+		uffd_drop_strays();
+		mni->watched = uffd_register(mni->start, mni->end) != UFFD_UNWATCHED;
+		num_once += s->once = true;
+	}
+	fl_unlock(&watch_lock);
 }
 
 void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
@@ -257,9 +268,9 @@ void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
 	__atomic_fetch_sub(&notifier_regions, 1, __ATOMIC_RELAXED);
 	/* A mapping that mremap() has grown in place stays watched to its new end. Mappings that are
 	 * watched do not merge with others, so that all of this one is ours to let go. */
-	if (mni->watched && (!s->once || end - mni->start >= GROWS_IN_PLACE) && !vma_find(end - 1, &v) && v.start < end && v.end > end)
+	if (mni->watched && (!mni->ops->once || end - mni->start >= GROWS_IN_PLACE) && !vma_find(end - 1, &v) && v.start < end && v.end > end)
 		end = v.end;
-	if (mni->watched || !s->once)
+	if (mni->watched || !mni->ops->once)
 		notifier_each_uncovered(mni->start, end, uffd_unregister);
 	uffd_drop_strays();
 	fl_unlock(&watch_lock);

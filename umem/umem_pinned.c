@@ -221,7 +221,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	p->umem.length = size;
 	p->umem.writable = umem_writable(access);
 	p->umem.npages = npages;
-	/* Watched before it is pinned: what goes away in between is at worst taken for stale. */
+	/* In the tree before it is pinned: what goes away in between is at worst taken for stale. */
 	err = mmu_interval_notifier_insert(&p->notifier, addr, size, &notifier_ops);
 	if (err)
 		goto err_free;
@@ -230,6 +230,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	err = pin_user_pages(addr, size, p->umem.writable, &p->umem.pin);
 	if (err)
 		goto err_notifier;
+	mmu_interval_notifier_watch(&p->notifier);
 	__atomic_store_n(&p->locked, !strcmp(pin_how(p->umem.pin), "mlock"), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&traces, __ATOMIC_RELAXED) < TRACE_FIRST &&
 	    __atomic_fetch_add(&traces, 1, __ATOMIC_RELAXED) < TRACE_FIRST)
