@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "core/internal.h"
+#include "util/cancel.h"
 
 static const uint8_t gid_zero[16];
 
@@ -130,6 +131,7 @@ enum ibv_mtu ib_mtu_of_netdev(int mtu)
 
 int ib_query_port(struct ib_ucontext *ucontext, uint32_t port, struct ibv_port_attr *attr)
 {
+	NO_CANCEL;
 	struct ib_device *dev = ucontext->device;
 	const struct hca_profile *p = dev->profile;
 
@@ -159,6 +161,7 @@ int ib_query_port(struct ib_ucontext *ucontext, uint32_t port, struct ibv_port_a
 int ib_query_gid(struct ib_ucontext *ucontext, uint32_t port, uint32_t index, union ibv_gid *gid,
 		 uint32_t *ifindex)
 {
+	NO_CANCEL;
 	struct ib_device *dev = ucontext->device;
 	bool empty;
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "core/internal.h"
+#include "util/cancel.h"
 
 /* Rights a device may support but <infiniband/verbs.h> of today may not name yet. */
 #define IB_ACCESS_FLUSH_GLOBAL	   (1u << 8)
@@ -40,6 +41,7 @@ static void count_mr(struct ib_device *dev, bool is_odp, uint64_t length)
 int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t iova, unsigned access,
 		   struct ib_mr **mr)
 {
+	NO_CANCEL;
 	struct ib_ucontext *uc = pd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	bool is_odp = access & IBV_ACCESS_ON_DEMAND;
@@ -99,6 +101,7 @@ err_unreserve:
 
 int ib_dereg_mr(struct ib_mr *mr)
 {
+	NO_CANCEL;
 	struct ib_device *dev = mr->uobj.ucontext->device;
 	int err = ib_uobject_remove(&mr->uobj, IB_MR);
 
@@ -114,6 +117,7 @@ int ib_dereg_mr(struct ib_mr *mr)
 int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		 struct ibv_sge *sg, uint32_t num_sge)
 {
+	NO_CANCEL;
 	int err;
 
 	if (!ib_ucontext_alive(pd->uobj.ucontext))

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/internal.h"
+#include "util/cancel.h"
 
 static uint32_t next_handle;
 
@@ -114,6 +115,7 @@ void ib_uobject_put(struct ib_uobject *uobj)
 
 int ib_alloc_pd(struct ib_ucontext *ucontext, struct ib_pd **pd)
 {
+	NO_CANCEL;
 	struct ib_device *dev = ucontext->device;
 	struct ib_pd *p;
 	int err;
@@ -136,6 +138,7 @@ int ib_alloc_pd(struct ib_ucontext *ucontext, struct ib_pd **pd)
 
 int ib_dealloc_pd(struct ib_pd *pd)
 {
+	NO_CANCEL;
 	struct ib_device *dev = pd->uobj.ucontext->device;
 	int err = ib_uobject_remove(&pd->uobj, IB_PD);
 
@@ -159,6 +162,7 @@ static int cq_depth(const struct hca_profile *p, int cqe)
 int ib_create_cq(struct ib_ucontext *ucontext, int cqe, int comp_vector, bool timestamps,
 		 void *uobject, struct ib_cq **cq)
 {
+	NO_CANCEL;
 	struct ib_device *dev = ucontext->device;
 	const struct hca_profile *p = dev->profile;
 	struct ib_cq *c;
@@ -212,6 +216,7 @@ int ib_resize_cq(struct ib_cq *cq, int cqe)
 
 int ib_destroy_cq(struct ib_cq *cq)
 {
+	NO_CANCEL;
 	struct ib_device *dev = cq->uobj.ucontext->device;
 	int err = ib_uobject_remove(&cq->uobj, IB_CQ);
 
@@ -228,6 +233,7 @@ int ib_destroy_cq(struct ib_cq *cq)
 int ib_create_srq(struct ib_pd *pd, const struct ibv_srq_attr *attr, void *uobject,
 		  struct ib_srq **srq)
 {
+	NO_CANCEL;
 	struct ib_ucontext *uc = pd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	const struct ibv_device_attr *max = &dev->profile->attr;
@@ -303,6 +309,7 @@ int ib_query_srq(struct ib_srq *srq, struct ibv_srq_attr *attr)
 
 int ib_destroy_srq(struct ib_srq *srq)
 {
+	NO_CANCEL;
 	struct ib_device *dev = srq->uobj.ucontext->device;
 	int err = ib_uobject_remove(&srq->uobj, IB_SRQ);
 
@@ -319,6 +326,7 @@ int ib_destroy_srq(struct ib_srq *srq)
 
 int ib_create_ah(struct ib_pd *pd, const struct ibv_ah_attr *attr, struct ib_ah **ah)
 {
+	NO_CANCEL;
 	struct ib_ucontext *uc = pd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	uint8_t sgid[16];
@@ -362,6 +370,7 @@ err_unreserve:
 
 int ib_destroy_ah(struct ib_ah *ah)
 {
+	NO_CANCEL;
 	struct ib_device *dev = ah->uobj.ucontext->device;
 	int err = ib_uobject_remove(&ah->uobj, IB_AH);
 

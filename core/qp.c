@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/internal.h"
+#include "util/cancel.h"
 
 #define SGE_BYTES 16 /* of a WQE; inline data goes where SGEs would */
 
@@ -50,6 +51,7 @@ static int grant_cap(const struct hca_profile *p, struct ibv_qp_cap *cap, bool h
 
 int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_qp **qp)
 {
+	NO_CANCEL;
 	struct ib_ucontext *uc = pd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	const struct hca_profile *p = dev->profile;
@@ -178,6 +180,7 @@ static void listen_to_all(struct ib_device *dev)
 
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask)
 {
+	NO_CANCEL;
 	struct ibv_qp_attr attr = *user_attr, now = {0};
 	uint8_t sgid[16] = {0};
 	enum ibv_qp_state next;
@@ -213,6 +216,7 @@ int ib_query_qp(struct ib_qp *qp, struct ibv_qp_attr *attr)
 
 int ib_destroy_qp(struct ib_qp *qp)
 {
+	NO_CANCEL;
 	struct ib_device *dev = qp->uobj.ucontext->device;
 	int err = ib_uobject_remove(&qp->uobj, IB_QP);
 

@@ -20,6 +20,7 @@
 #include "core/internal.h"
 #include "util/config.h"
 #include "util/log.h"
+#include "util/cancel.h"
 
 static struct registry {
 	struct fl_mutex lock;
@@ -142,6 +143,7 @@ static void configure(void)
 
 int ib_get_devices(struct ib_device *const **list)
 {
+	NO_CANCEL;
 	fl_lock(&registry.lock);
 	if (!registry.configured)
 		configure();
@@ -234,6 +236,7 @@ static int bring_up(void)
 
 int ib_open_device(struct ib_device *dev, struct ib_ucontext **ucontext)
 {
+	NO_CANCEL;
 	struct ib_ucontext *uc;
 	int err;
 
@@ -285,6 +288,7 @@ static void destroy_leftover(struct ib_uobject *uobj, enum ib_kind kind)
 
 int ib_close_device(struct ib_ucontext *ucontext)
 {
+	NO_CANCEL;
 	static const char *const names[IB_KINDS] = {"QP", "MR", "AH", "SRQ", "CQ", "PD"};
 	struct ib_device *dev = ucontext->device;
 

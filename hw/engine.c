@@ -20,6 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "hw/hw.h"
+#include "util/cancel.h"
 
 #define TICK_NS	      1000000ull
 #define LINGER_NS     50000ull /* after traffic the engine looks on for so long, yielding the core */
@@ -78,6 +79,7 @@ static int progress(void)
 
 void engine_kick(void)
 {
+	NO_CANCEL;
 	struct hca_engine *e = hca_node->engine;
 	uint64_t one = 1;
 

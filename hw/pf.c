@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include "hw/hw.h"
 #include "util/probe.h"
+#include "util/cancel.h"
 
 #define PF_WORKERS_MAX 64 /* a fault may sleep for as long as it likes: it must not keep others */
 #define PF_INLINE_MAX (1u << 20)
@@ -161,6 +162,7 @@ static int denied(struct hca_qp *qp, struct hca_mr *mr)
 
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 {
+	NO_CANCEL;
 	struct hca_mr *mr = mr_get(miss->key);
 	int rc;
 

@@ -26,6 +26,7 @@
 #include "util/interval_tree.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/cancel.h"
 
 #define RING_BUFS 16384u
 #define BUF_MAX	  (1ull << 30)
@@ -340,6 +341,7 @@ static int stage_copy(const struct mm_pin *pin, uint64_t addr, void *buf, unsign
 
 int pin_copy(struct mm_pin *pin, uint64_t addr, void *buf, size_t len, bool to_pages)
 {
+	NO_CANCEL;
 	int ret;
 
 	if (!pin->num_bufs)
@@ -364,6 +366,7 @@ int pin_copy(struct mm_pin *pin, uint64_t addr, void *buf, size_t len, bool to_p
 int pin_atomic(struct mm_pin *pin, uint64_t addr, bool cmpswap, uint64_t swap_add, uint64_t compare,
 	       uint64_t *orig)
 {
+	NO_CANCEL;
 	uint64_t next;
 	int ret;
 

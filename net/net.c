@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "net/impl.h"
+#include "util/cancel.h"
 
 #define RING_BATCH  32 /* trains from one ring before the next has its turn */
 #define READY_BATCH 32
@@ -111,6 +112,7 @@ static bool waiters_ready(struct net *net)
 /* Sends on what came by UDP for other processes before there was a channel to them. */
 static void handover_flush(struct net *net)
 {
+	NO_CANCEL;
 	struct handover *h, *next;
 	struct shm_tx *tx;
 

@@ -27,6 +27,7 @@
 #include <unistd.h>
 #include "net/ring.h"
 #include "util/log.h"
+#include "util/cancel.h"
 
 #define RING_MAGIC 0x31676e69726c66ull /* "flring1" */
 #define RING_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -43,6 +44,7 @@ static uint32_t round_up(uint32_t len)
 
 static void wake(int fd)
 {
+	NO_CANCEL;
 	uint64_t one = 1;
 
 	/* EAGAIN: its counter is full, so it is readable already */

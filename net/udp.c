@@ -25,6 +25,7 @@
 #include <netinet/udp.h>
 #include <unistd.h>
 #include "net/impl.h"
+#include "util/cancel.h"
 
 #define UDP_BUF		(8 << 20)
 #define TRAIN_PKTS	256 /* of the smallest MTU */
@@ -324,6 +325,7 @@ uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu)
 
 bool udp_writable(const struct udp_sock *sock)
 {
+	NO_CANCEL;
 	struct pollfd pfd = {.fd = sock->fd, .events = POLLOUT};
 
 	return poll(&pfd, 1, 0) > 0;
@@ -450,6 +452,7 @@ static uint32_t packets_of(const struct udp_batch *batch, unsigned from)
  */
 static int send_batch(struct udp_sock *sock)
 {
+	NO_CANCEL;
 	unsigned done = 0, tries = 0, n = sock->batch->n;
 	int ret;
 
@@ -636,6 +639,7 @@ static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
 
 static int udp_drain(struct net *net, struct udp_sock *sock, int budget)
 {
+	NO_CANCEL;
 	struct udp_rx *rx = net->udp_rx;
 	int n, i, got = 0;
 

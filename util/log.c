@@ -4,6 +4,7 @@
  * several threads and processes do not mix and nothing is allocated or locked.
  */
 #include "util/log.h"
+#include "util/cancel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,6 +62,7 @@ void fl_log_init(void)
 
 void fl_log_write(enum log_level level, const char *fmt, ...)
 {
+	NO_CANCEL;
 	int saved_errno = errno;
 	char line[MAX_LINE];
 	va_list ap;

@@ -6,6 +6,7 @@
  * queue empty and goes back to read().
  */
 #include "verbs/verbs.h"
+#include "util/cancel.h"
 
 #include <sys/eventfd.h>
 #include <sys/uio.h>
@@ -40,6 +41,7 @@ static bool waiting(const struct event_source *s)
 
 static void add_token(struct event_queue *q)
 {
+	NO_CANCEL;
 	uint64_t one = 1;
 
 	/* fails only when 2^64 events wait, or the application closed the descriptor under us */
@@ -112,6 +114,7 @@ uint32_t event_purge(struct event_queue *q, struct event_source *s)
 	uint64_t token;
 	struct iovec iov = {.iov_base = &token, .iov_len = sizeof(token)};
 	uint32_t n, reported;
+	NO_CANCEL;
 
 	fl_lock(&q->lock);
 	n = s->count + (uint32_t)__builtin_popcount(s->types);

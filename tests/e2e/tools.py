@@ -210,7 +210,8 @@ def perftest_udp():
     os.environ["FAULTLINE_LINK"] = "udp"
     for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
         result(bw(tool, "--odp", size=65536), 65536, tool)
-    for tool in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
+    # ib_write_lat spins on memory on both sides: between namespaces, where each has its own socket
+    for tool in ("ib_read_lat", "ib_send_lat"):
         result(pair([tool, "-x", "0", "-F", "-n", "200", "-s", "4096"], []), 4096, tool)
     pair(["ibv_rc_pingpong", "-g", "0", "-n", "200", "-c", "-s", "100001"], [r"200 iters in"])
     pair(["ibv_rc_pingpong", "-g", "0", "-n", "200", "-e", "-o"], [r"200 iters in"])
