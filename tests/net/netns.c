@@ -10,7 +10,9 @@
 #include <linux/if_packet.h>
 #include <net/ethernet.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include "node.h"
 
 #define TRAINS 300
@@ -208,6 +210,7 @@ int main(void)
 	CHECK(!pipe(pfd));
 	other = fork();
 	if (!other) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* when a check fails */
 		CHECK(!unshare(CLONE_NEWNET) && write(pfd[1], "x", 1) == 1);
 		close(pfd[1]);
 		pause();
