@@ -210,10 +210,7 @@ static void *quiet_place(size_t size)
 #else
 	static uintptr_t next = 0x200000000000;
 #endif
-	uintptr_t at = next;
-
-	next += (size + (4ul << 20)) & ~(PAGE - 1);
-	return (void *)at;
+	return (void *)__atomic_fetch_add(&next, (size + (4ul << 20)) & ~(PAGE - 1), __ATOMIC_RELAXED);
 }
 
 void *rc_map_as(size_t size, int prot, int flags, int fd)
