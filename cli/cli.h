@@ -46,6 +46,8 @@ struct process {
 	int pidfd; /* -1: not known */
 };
 
+/* the descriptor that comes over a connection with a byte, close-on-exec, or -1 */
+int process_receive(int sock);
 /* takes the descriptor of the segment over, also when it fails; pid 0: what the segment says */
 int process_open(struct process *p, int segment_fd, pid_t pid);
 void process_close(struct process *p);

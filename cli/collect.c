@@ -45,35 +45,6 @@ int collector_open(struct collector *c)
 	return 0;
 }
 
-/* the descriptor that came, or -1 */
-static int receive(int conn)
-{
-	struct timeval patience = {.tv_sec = 1};
-	union {
-		struct cmsghdr hdr;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control;
-	char what;
-	struct iovec iov = {&what, 1};
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf),
-	};
-	struct cmsghdr *cmsg;
-	int fd = -1;
-
-	setsockopt(conn, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (recvmsg(conn, &msg, MSG_CMSG_CLOEXEC) != 1)
-		return -1;
-	cmsg = CMSG_FIRSTHDR(&msg);
-	if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS &&
-	    cmsg->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&fd, CMSG_DATA(cmsg), sizeof(int));
-	return fd;
-}
-
 static struct process *room_for_one(struct collector *c)
 {
 	if (c->num == MAX_PROCESSES)
@@ -92,6 +63,7 @@ static struct process *room_for_one(struct collector *c)
 
 static void take_one(struct collector *c, int conn)
 {
+	struct timeval patience = {.tv_sec = 1};
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 	struct process *p = room_for_one(c);
@@ -101,7 +73,8 @@ static void take_one(struct collector *c, int conn)
 	if (!p || getsockopt(conn, SOL_SOCKET, SO_PEERCRED, &cred, &len) ||
 	    (cred.uid != geteuid() && geteuid() != 0))
 		return;
-	fd = receive(conn);
+	setsockopt(conn, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	fd = process_receive(conn);
 	if (fd >= 0 && process_open(p, fd, cred.pid) == 0)
 		c->num++;
 }

@@ -31,33 +31,6 @@ struct view {
 
 /* ---- finding ---- */
 
-static int receive_fd(int sock)
-{
-	union {
-		struct cmsghdr hdr;
-		char buf[CMSG_SPACE(sizeof(int))];
-	} control;
-	char byte;
-	struct iovec iov = {&byte, 1};
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.buf,
-		.msg_controllen = sizeof(control.buf),
-	};
-	struct cmsghdr *cmsg;
-	int fd;
-
-	if (recvmsg(sock, &msg, MSG_CMSG_CLOEXEC) < 1)
-		return -1;
-	cmsg = CMSG_FIRSTHDR(&msg);
-	if (!cmsg || cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS ||
-	    cmsg->cmsg_len != CMSG_LEN(sizeof(int)))
-		return -1;
-	memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
-	return fd;
-}
-
 /* the segment by the owner's descriptor table: needs no help of the owner */
 static int fd_from_proc(pid_t pid)
 {
@@ -105,7 +78,7 @@ static int ask(unsigned slot, int type, pid_t *pid)
 		if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
 			*pid = cred.pid;
 		if (send(sock, "S", 1, MSG_NOSIGNAL) == 1)
-			fd = receive_fd(sock);
+			fd = process_receive(sock);
 	}
 	close(sock);
 	return fd >= 0 || !*pid ? fd : fd_from_proc(*pid);
