@@ -4,11 +4,14 @@
 #define TESTS_NET_NODE_H
 
 #include <errno.h>
+#include <net/if.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -25,6 +28,22 @@
 			exit(1);                                                                   \
 		}                                                                                  \
 	} while (0)
+
+/*
+ * A network namespace of the test's own, where it may have one: UDP port 4791 and the slots are shared with
+ * every process of a namespace, and other tests run at the same time.
+ */
+static inline void private_net(void)
+{
+	struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+	int fd;
+
+	if (unshare(CLONE_NEWNET))
+		return;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	CHECK(fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &ifr));
+	close(fd);
+}
 
 struct node {
 	struct seg seg;

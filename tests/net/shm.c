@@ -452,6 +452,7 @@ int main(void)
 {
 	unsigned fds = count_dir("/proc/self/fd"), shm = count_dir("/dev/shm");
 
+	private_net();
 	loop();
 	two_processes(false);
 	two_processes(true);

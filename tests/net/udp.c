@@ -181,6 +181,7 @@ static void wire_format(void)
 
 int main(void)
 {
+	private_net();
 	wire_format();
 	handover();
 	return 0;
