@@ -312,10 +312,10 @@ struct hca_qp {
 	struct pkt_queue answers; /* responses, while the completer is */
 	uint32_t num_saved_max; /* room for atomics' results */
 	bool faulting[ROLE_NUM];
-	/* what a worker could not resolve: the access that asks for it again is denied */
+	/* what a worker could not resolve: an access there for as much or more is denied, until one succeeds */
 	struct {
 		uint32_t key;
-		uint64_t addr;
+		uint64_t addr, len;
 	} failed[ROLE_NUM];
 	uint32_t force_tries[ROLE_NUM];
 

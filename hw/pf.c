@@ -64,6 +64,7 @@ static void resume(struct pf *pf, int rc)
 		FL_PROBE4(page_fault_done, qp->qpn, pf->role, pf->miss.addr, rc);
 		qp->failed[pf->role].key = rc < 0 ? pf->miss.key : 0;
 		qp->failed[pf->role].addr = pf->miss.addr;
+		qp->failed[pf->role].len = pf->miss.len;
 		if (pf->role == ROLE_REQ)
 			req_run(qp);
 		else if (pf->role == ROLE_RESP)
@@ -160,6 +161,16 @@ static int denied(struct hca_qp *qp, struct hca_mr *mr)
 	return -EACCES;
 }
 
+/*
+ * A train that was denied is tried packet by packet: what failed for less fails for more, and that must be
+ * remembered until the role succeeds or ends in error, or the two would ask for each other for ever.
+ */
+static bool has_failed(const struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
+{
+	return qp->failed[role].key == miss->key && qp->failed[role].addr == miss->addr &&
+	       miss->len >= qp->failed[role].len;
+}
+
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 {
 	NO_CANCEL;
@@ -168,11 +179,9 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 
 	/* what a worker has tried, or an access that fails again and again though its pages are said to be
 	 * there */
-	if (!mr || (qp->failed[role].key == miss->key && qp->failed[role].addr == miss->addr) ||
-	    (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES)) {
-		pf_done(qp, role);
+	if (!mr || has_failed(qp, role, miss) ||
+	    (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES))
 		return denied(qp, mr);
-	}
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
 	FL_PROBE4(page_fault, qp->qpn, role, miss->addr, miss->len);
 	rc = miss->len <= PF_INLINE_MAX ? pf_resolve(mr, miss, UMEM_FAULT_NOSLEEP) : -EAGAIN;

@@ -305,6 +305,7 @@ void qp_flush(struct hca_qp *qp)
 	qp->generation++;
 	memset(qp->faulting, 0, sizeof(qp->faulting));
 	memset(qp->failed, 0, sizeof(qp->failed));
+	memset(qp->force_tries, 0, sizeof(qp->force_tries));
 	qp->resp.read.active = false;
 	qp->resp.atomic_owed = false;
 	qp->resp.ack_pending = false;

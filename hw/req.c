@@ -381,6 +381,7 @@ void req_go_back(struct hca_qp *qp, uint32_t psn)
 	}
 	qp->req.psn = psn;
 	qp->req.local_error = false; /* it will be met again */
+	pf_done(qp, ROLE_REQ);
 	cnt_inc(qp->dev->stat, FL_CNT_completer_retry_err);
 }
 
