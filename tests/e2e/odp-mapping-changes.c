@@ -214,6 +214,9 @@ static void file(const char *kind, int fd, int flags)
 	both(m + 5 * PAGE, 16, mr);
 	refused(IBV_WR_RDMA_WRITE, m + 6 * PAGE, 16, mr);
 	refused(IBV_WR_RDMA_READ, m + 7 * PAGE, 16, mr);
+	/* several packets: tried as a whole, then one by one, and that ends */
+	refused(IBV_WR_RDMA_WRITE, m + 6 * PAGE, PAGE, mr);
+	refused(IBV_WR_RDMA_READ, m + 6 * PAGE, 2 * PAGE, mr);
 	CHECK(!ftruncate(fd, 8 * PAGE), "ftruncate");
 	both(m + 6 * PAGE, 16, mr);
 	CHECK(!ibv_dereg_mr(mr), "dereg");
