@@ -99,7 +99,7 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 uint32_t hca_mr_key(const struct hca_mr *mr);
 /* The key is dead and no access in flight when it returns; the umem is released. */
 void hca_mr_destroy(struct hca_mr *mr);
-/* prefetch and friends: advice as ibv_advise_mr's; 0 or positive errno; -EOPNOTSUPP until it is there */
+/* prefetch and friends: advice as ibv_advise_mr's; 0 or positive errno (hw/advise.c) */
 int hca_mr_advise(struct hca_dev *dev, uint32_t pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		  struct ibv_sge *sg, uint32_t num_sge);
 
