@@ -17,6 +17,7 @@ static void set_una(struct hca_qp *qp, uint32_t psn)
 	qp->req.seq_nak_taken = false;
 	qp->req.retry_left = qp->attr.retry_cnt;
 	qp->req.rnr_left = qp->attr.rnr_retry;
+	direct_acked(qp);
 }
 
 static struct send_wqe *oldest(struct hca_qp *qp)

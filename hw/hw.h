@@ -319,6 +319,14 @@ struct hca_qp {
 	} failed[ROLE_NUM];
 	uint32_t force_tries[ROLE_NUM];
 
+	struct { /* direct.c */
+		bool published; /* in the segment: the peer may place at ours */
+		bool usable;	/* we may at the peer's */
+		bool slow_ack;
+		uint32_t since_packet;
+		uint64_t idle_sent, last;
+	} direct;
+
 	uint64_t deadline; /* when the timer is to look; 0: never */
 	uint64_t heap_deadline;
 	uint32_t heap_pos; /* 0: not in the heap */
@@ -393,6 +401,17 @@ static inline bool resp_listens(const struct hca_qp *qp)
 	return qp->state == IBV_QPS_RTR || qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD ||
 	       qp->state == IBV_QPS_SQE;
 }
+
+/* ---- direct.c; with the QP locked ---- */
+
+/* the peer may place at our memory from now on; not any more, and nothing of that is under way */
+void direct_publish(struct hca_qp *qp);
+void direct_withdraw(struct hca_qp *qp);
+/* Does the WQE, which is to be sent next, without the peer and retires it; false: send it. */
+bool direct_place(struct hca_qp *qp, struct send_wqe *w);
+/* a message's first packet goes; una has moved */
+void direct_sending(struct hca_qp *qp);
+void direct_acked(struct hca_qp *qp);
 
 /* ---- ud.c: what is other for datagrams; with the QP locked, but where said ---- */
 

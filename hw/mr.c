@@ -141,7 +141,10 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	MR_SET(mr->addr, umem->address);
 	mr->umem = umem;
 	mr->ent = (struct faultline_mr *)seg_ptr(dev->node->seg, dev->node->seg->s->mr_table) + index;
-	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_RELAXED); /* the event thread counts by it */
+	mr->ent->stale = 0;
+	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_SEQ_CST); /* the event thread counts by it */
+	if (!umem->is_odp)
+		ib_umem_pinned_publish(umem);
 	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
 	*out = mr;
 	return 0;

@@ -77,10 +77,22 @@ static void node_kick(void *ctx)
 	engine_kick();
 }
 
+static void node_peer_joined(void *ctx, uint32_t slot, int sock)
+{
+	dma_peer_joined(slot, sock);
+}
+
+static void node_peer_left(void *ctx, uint32_t slot)
+{
+	dma_peer_left(slot);
+}
+
 static const struct net_ops node_net_ops = {
 	.rx = node_rx,
 	.tx_ready = node_tx_ready,
 	.kick = node_kick,
+	.peer_joined = node_peer_joined,
+	.peer_left = node_peer_left,
 };
 
 int hca_node_start(const struct fl_config *cfg, struct seg *seg)

@@ -259,6 +259,7 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr)
 /* RESET: nothing is outstanding, nothing is remembered; queues are empty. Locked. */
 void qp_reset(struct hca_qp *qp)
 {
+	direct_withdraw(qp);
 	qp->sq_head = qp->sq_send = qp->sq_tail = 0;
 	memset(&qp->req, 0, sizeof(qp->req));
 	resp_reset(qp);
@@ -272,6 +273,7 @@ void qp_reset(struct hca_qp *qp)
 	fl_lock(&qp->rq.lock);
 	qp->rq.head = qp->rq.tail;
 	fl_unlock(&qp->rq.lock);
+	memset(&qp->direct, 0, sizeof(qp->direct));
 	qp->deadline = 0;
 	timer_remove(qp);
 }
@@ -316,6 +318,7 @@ void qp_error(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err)
 {
 	bool srq_last = qp->srq && qp->state != IBV_QPS_ERR;
 
+	direct_withdraw(qp);
 	qp->state = IBV_QPS_ERR;
 	if (status != IBV_WC_SUCCESS && qp->sq_tail != qp->sq_head)
 		req_retire(qp, status, vendor_err);
@@ -442,6 +445,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	merge_attr(&qp->attr, attr, mask);
 	if (mask & IBV_QP_STATE)
 		enter_state(qp, attr->qp_state);
+	qp->direct.usable = qp->path && net_path_is_direct(qp->path);
+	direct_publish(qp);
 	if (old && path) { /* who waited for room waited for it on the old path */
 		resp_resume(qp);
 		req_run(qp);

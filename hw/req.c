@@ -321,6 +321,9 @@ void req_run(struct hca_qp *qp)
 		if (!w->started) {
 			if (qp->state == IBV_QPS_SQD || !may_begin(qp, w))
 				return;
+			if (direct_place(qp, w))
+				continue;
+			direct_sending(qp);
 			wqe_start(qp, w);
 		}
 		if (wqe_is_read(w))

@@ -134,6 +134,8 @@ void mmu_notifier_invalidate_range_end(const struct mmu_notifier_range *range);
  * watched memory holds off. Read it with seq_cst after announcing a hazard (umem/dma.c).
  */
 extern int mm_stop_dma;
+/* the same, kept up to date also at *word, for peers that look from outside */
+void mm_mirror_stop_dma(uint32_t *word);
 /* waits (sleeping) until mm_stop_dma is 0 */
 void mm_wait_start_dma(void);
 /* umem gives mm the way to wait until no access at all is in flight */

@@ -35,6 +35,7 @@
 #define MAX_STRAYS 64
 
 int mm_stop_dma;
+static uint32_t no_mirror, *stop_mirror = &no_mirror;
 
 static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
@@ -56,14 +57,21 @@ static unsigned num_strays;
 static void stop_dma(void)
 {
 	/* pairs with dma_begin(): announce, then look at this (umem/dma.c) */
+	__atomic_store_n(stop_mirror, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&mm_stop_dma, 1, __ATOMIC_SEQ_CST);
 	notifier_quiesce();
 }
 
 static void start_dma(void)
 {
+	__atomic_store_n(stop_mirror, 0, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&mm_stop_dma, 0, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, &mm_stop_dma, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+void mm_mirror_stop_dma(uint32_t *word)
+{
+	stop_mirror = word; /* before there is a thread that stores to it, or after a fork */
 }
 
 void mm_wait_start_dma(void)
@@ -255,6 +263,7 @@ void uffd_fork_child(void)
 	num_strays = 0;
 	fl_mutex_init(&stray_lock, LOCK_LEAF);
 	mm_stop_dma = 0;
+	stop_mirror = &no_mirror; /* it was in the parent's segment */
 	/* the thread stayed with the parent, its stack is ours alone and serves again */
 }
 

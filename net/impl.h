@@ -40,6 +40,7 @@ struct shm_tx {
 	int sock, data_fd, space_fd;
 	uint64_t last_try; /* ns */
 	_Atomic bool want_connect;
+	struct net_peer peer;
 };
 
 /* a ring from a process, or a connection that may become one */
@@ -75,6 +76,7 @@ struct net {
 	const struct net_ops *ops;
 	void *ctx;
 	bool force_udp;
+	bool direct; /* peers may place directly, and we at theirs */
 	uint32_t slot;
 	int listen_fd, epfd;
 	int spare_fd; /* to turn a connection away when there is no other descriptor left */
@@ -145,7 +147,7 @@ void net_count(struct net *net, enum faultline_counter c, uint64_t n);
 
 /* slot.c: LOCK_NET_SLOT held where a table is touched */
 #define SLOT_MAX_FDS 4 /* as many as the padding of a control message lets in */
-enum slot_msg { SLOT_MSG_CONNECT = 'C', SLOT_MSG_STAT = 'S' };
+enum slot_msg { SLOT_MSG_CONNECT = 'C', SLOT_MSG_STAT = 'S', SLOT_MSG_OFFER = 'O' };
 struct slot_connect {
 	uint8_t type; /* SLOT_MSG_CONNECT */
 	uint8_t version;
@@ -153,6 +155,13 @@ struct slot_connect {
 	uint32_t slot; /* the sender's */
 };
 #define SLOT_CONNECT_VERSION 1
+struct slot_offer {
+	uint8_t type; /* SLOT_MSG_OFFER; with it: the segment, read only, and the memory for hazards */
+	uint8_t version;
+	uint8_t reserved[6];
+	uint64_t segment; /* address of the segment in the process that sends */
+};
+#define SLOT_OFFER_VERSION 1
 
 int slot_claim(uint32_t *slot);
 /* a connection to whoever has the slot. -ECONNREFUSED: nobody; -EPERM: another user */
@@ -174,9 +183,15 @@ int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *p
 int shm_drain(struct net *net, struct shm_rx *rx, int budget);
 void shm_accept(struct net *net);
 void shm_rx_event(struct net *net, uint32_t index);
-void shm_tx_gone(struct net *net, uint32_t slot);
+void shm_tx_event(struct net *net, uint32_t slot);
 void shm_reconnect(struct net *net);
 void shm_close_all(struct net *net);
+
+/* peer.c: LOCK_NET_SLOT held */
+void peer_offer(struct net *net, struct shm_rx *rx);
+void peer_left(struct net *net, struct shm_rx *rx);
+void peer_take_offer(struct net *net, struct shm_tx *tx);
+void peer_forget(struct shm_tx *tx);
 
 /* udp.c */
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);

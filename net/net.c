@@ -232,7 +232,7 @@ void net_service(struct net *net)
 				shm_rx_event(net, index);
 				break;
 			case EP_TX_SOCK:
-				shm_tx_gone(net, index);
+				shm_tx_event(net, index);
 				break;
 			case EP_UDP:
 				atomic_store(&net->udp_skip, 0);
@@ -272,6 +272,7 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	net->ops = ops;
 	net->ctx = ctx;
 	net->force_udp = !strcmp(cfg->link, "udp");
+	net->direct = true;
 	CDS_INIT_LIST_HEAD(&net->waiters);
 	net->handover_tail = &net->handover_head;
 	fl_mutex_init(&net->slot_lock, LOCK_NET_SLOT);

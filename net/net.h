@@ -14,6 +14,7 @@
 #define FL_NET_H
 
 #include <net/if.h>
+#include <sys/types.h>
 #include "net/roce.h"
 #include "util/config.h"
 #include "util/seg.h"
@@ -31,6 +32,12 @@ struct net_ops {
 	void (*tx_ready)(void *ctx, uint32_t qpn);
 	/* wake the engine: something needs it before its next time-out; any lock may be held */
 	void (*kick)(void *ctx);
+	/*
+	 * The process at this slot is about to be let into our memory (see struct net_peer), until it has
+	 * left or sock hangs up. Both NULL: nobody is let in.
+	 */
+	void (*peer_joined)(void *ctx, uint32_t slot, int sock);
+	void (*peer_left)(void *ctx, uint32_t slot);
 };
 
 /* what a network device says of itself; addr[]: GIDs (IPv4 as ::ffff:a.b.c.d), IPv4 first, then global IPv6, then link-local */
@@ -115,5 +122,25 @@ void net_awake(struct net *net);
 
 /* The slow work: connections, peers that died, wake-up descriptors. The engine calls it. */
 void net_service(struct net *net);
+
+/*
+ * A process on this host whose memory we may reach into. Found for a path, and locked, by net_path_peer();
+ * NULL: there is none (another host, not allowed, gone), or another thread is at it. Between it and
+ * net_peer_done() the fields stand. segment is another process's word; hazard is ours in its memory.
+ */
+struct net_peer {
+	struct fl_mutex lock; /* LOCK_NET_PEER */
+	const struct faultline_segment *segment;
+	struct faultline_peers *peers;
+	struct faultline_hazard *hazard;
+	pid_t pid;
+	int sock;
+};
+struct net_peer *net_path_peer(struct net_path *path);
+/* may there ever be one? */
+bool net_path_is_direct(const struct net_path *path);
+/* copies to (write) or from the peer's memory: 0, or a negative errno, and part of it may be done */
+int net_peer_access(struct net_peer *peer, bool write, void *buf, uint64_t addr, size_t len);
+void net_peer_done(struct net_peer *peer);
 
 #endif

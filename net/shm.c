@@ -44,6 +44,7 @@ static struct shm_tx *tx_slot(struct net *net, uint32_t slot)
 	if (!tx)
 		return NULL;
 	fl_mutex_init(&tx->lock, LOCK_NET_TX);
+	fl_mutex_init(&tx->peer.lock, LOCK_NET_PEER);
 	tx->slot = slot;
 	tx->sock = tx->data_fd = tx->space_fd = -1;
 	atomic_store(&net->tx[slot], tx);
@@ -52,6 +53,7 @@ static struct shm_tx *tx_slot(struct net *net, uint32_t slot)
 
 static void tx_disconnect(struct shm_tx *tx)
 {
+	peer_forget(tx); /* before its socket closes */
 	fl_lock(&tx->lock);
 	if (tx->connected) {
 		tx->connected = false;
@@ -91,7 +93,7 @@ static int tx_attach(struct net *net, struct shm_tx *tx, int sock, struct shm_rx
 		if (!ret)
 			ret = net_epoll_add(net, fds[1], EPOLLIN | EPOLLET, EP_RX_DATA, 0);
 	} else {
-		ret = net_epoll_add(net, sock, EPOLLRDHUP, EP_TX_SOCK, tx->slot);
+		ret = net_epoll_add(net, sock, EPOLLIN | EPOLLRDHUP, EP_TX_SOCK, tx->slot);
 		if (!ret)
 			ret = slot_send(sock, &msg, sizeof(msg), fds, 3);
 	}
@@ -156,12 +158,15 @@ void shm_tx_put(struct net *net, struct shm_tx *tx)
 		tx_disconnect(tx);
 }
 
-void shm_tx_gone(struct net *net, uint32_t slot)
+void shm_tx_event(struct net *net, uint32_t slot)
 {
 	struct shm_tx *tx = atomic_load(&net->tx[slot]);
 
 	/* the event may be older than the connection */
-	if (tx && tx->connected && tx->sock >= 0 && hung_up(tx->sock)) {
+	if (!tx || !tx->connected || tx->sock < 0)
+		return;
+	peer_take_offer(net, tx);
+	if (hung_up(tx->sock)) {
 		fl_info("the process at slot %u is gone", slot);
 		tx_disconnect(tx);
 	}
@@ -328,8 +333,9 @@ found:
 	return rx;
 }
 
-static void rx_free(struct shm_rx *rx)
+static void rx_free(struct net *net, struct shm_rx *rx)
 {
+	peer_left(net, rx); /* before the ring's lock: who has it may wait for the peer's hazard */
 	fl_lock(&rx->lock);
 	if (rx->attached) {
 		ring_rx_detach(&rx->ring);
@@ -386,7 +392,10 @@ static int rx_connect(struct net *net, struct shm_rx *rx, uint32_t index,
 	fds[1] = fds[2] = -1;
 	/* from now on the connection tells of its end only */
 	epoll_ctl(net->epfd, EPOLL_CTL_MOD, rx->sock, &ev);
-	return net_epoll_add(net, rx->data_fd, EPOLLIN | EPOLLET, EP_RX_DATA, index);
+	ret = net_epoll_add(net, rx->data_fd, EPOLLIN | EPOLLET, EP_RX_DATA, index);
+	if (!ret)
+		peer_offer(net, rx);
+	return ret;
 }
 
 /* The first message of a connection. */
@@ -412,7 +421,7 @@ static void rx_hello(struct net *net, struct shm_rx *rx, uint32_t index)
 	for (i = 0; i < num_fds; i++)
 		close_fd(&fds[i]);
 	if (ret)
-		rx_free(rx);
+		rx_free(net, rx);
 }
 
 /*
@@ -445,7 +454,7 @@ void shm_accept(struct net *net)
 		}
 		rx->sock = sock;
 		if (net_epoll_add(net, sock, EPOLLIN | EPOLLRDHUP, EP_RX_SOCK, index))
-			rx_free(rx);
+			rx_free(net, rx);
 		else
 			rx_hello(net, rx, index);
 	}
@@ -465,12 +474,13 @@ void shm_rx_event(struct net *net, uint32_t index)
 	}
 	if (!hung_up(rx->sock))
 		return;
+	peer_left(net, rx);
 	/* what was sent before the death was sent */
 	fl_lock(&rx->lock);
 	while (rx->attached && shm_drain(net, rx, 64) > 0)
 		;
 	fl_unlock(&rx->lock);
-	rx_free(rx);
+	rx_free(net, rx);
 }
 
 /* ---- all of it ---- */
@@ -507,6 +517,10 @@ void shm_close_all(struct net *net)
 		tx = atomic_load(&net->tx[i]);
 		if (!tx)
 			continue;
+		if (tx->peer.segment) {
+			seg_unmap_peer(tx->peer.segment);
+			seg_unmap_peers(tx->peer.peers);
+		}
 		if (tx->connected) {
 			ring_tx_detach(&tx->ring);
 			close_fd(&tx->sock);

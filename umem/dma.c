@@ -4,15 +4,18 @@
  * its slot of the segment, looks whether key and pages still stand, copies, and clears the slot. Who
  * takes a key or pages away clears them first and then waits for the slots that name them. Either the
  * access sees them gone, or who takes them sees the access: both sides store, then load, and all four
- * are seq_cst. Slots lie in the segment so that, one day, peers announce theirs the same way.
+ * are seq_cst. Peers that place directly (hw/direct.c) announce theirs the same way, in memory that we
+ * share with them for it: a hazard a peer, which counts until the connection to the peer hangs up.
  *
  * A thread claims a slot at its first access and gives it back when it ends. When all are taken the
  * rest share the last one, with a lock held from begin to end.
  */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "umem/umem.h"
@@ -21,7 +24,12 @@
 #define SHARED_SLOT (FAULTLINE_MAX_HAZARDS - 1)
 #define SPINS	    200
 
+#define MAX_PEERS   (sizeof(((struct faultline_peers *)0)->hazard) / sizeof(struct faultline_hazard))
+
 static struct faultline_hazard *hazards;
+static struct faultline_peers *peers;
+static uint64_t joined[MAX_PEERS / 64]; /* bit by slot; atomic */
+static int peer_sock[MAX_PEERS];	/* of those that joined; atomic */
 static unsigned generation; /* of `hazards`: counts dma_init() */
 static unsigned used;	    /* slots ever claimed are below; atomic */
 static unsigned claimed;    /* own slots taken now; atomic */
@@ -57,10 +65,13 @@ void dma_init(struct seg *seg)
 {
 	pthread_once(&once, make_key);
 	hazards = seg->s->hazard;
+	peers = seg->peers;
+	memset(joined, 0, sizeof(joined));
 	fl_mutex_init(&shared_lock, LOCK_LEAF);
 	used = claimed = 0;
 	generation++;
 	mm_set_quiesce(dma_wait_range);
+	mm_mirror_stop_dma(&seg->s->stop_dma);
 }
 
 static void raise_used(unsigned to)
@@ -149,6 +160,78 @@ static void relax(unsigned *spins)
 	}
 }
 
+/* ---- peers ---- */
+
+void dma_peer_joined(uint32_t slot, int sock)
+{
+	__atomic_store_n(&peer_sock[slot], sock, __ATOMIC_RELAXED);
+	/* before the peer can announce anything: it has nothing to announce it in until we send it that */
+	__atomic_fetch_or(&joined[slot / 64], 1ull << (slot % 64), __ATOMIC_SEQ_CST);
+}
+
+void dma_peer_left(uint32_t slot)
+{
+	__atomic_fetch_and(&joined[slot / 64], ~(1ull << (slot % 64)), __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Has this peer ceased to exist? Its descriptors close after its last system call. The socket may be
+ * another's by now: then the peer has left, and who asks sees that next.
+ */
+static bool peer_is_gone(uint32_t slot)
+{
+	struct pollfd pfd = {.fd = __atomic_load_n(&peer_sock[slot], __ATOMIC_RELAXED), .events = POLLRDHUP};
+
+	if (!(__atomic_load_n(&joined[slot / 64], __ATOMIC_SEQ_CST) >> (slot % 64) & 1))
+		return true;
+	return poll(&pfd, 1, 0) > 0 && pfd.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
+}
+
+/* Waits for the peers' hazards of which busy() says that they matter. */
+static void wait_peers(bool (*busy)(const struct faultline_hazard *h, const void *arg), const void *arg)
+{
+	for (unsigned w = 0; w < MAX_PEERS / 64; w++) {
+		uint64_t bits = __atomic_load_n(&joined[w], __ATOMIC_SEQ_CST);
+
+		for (; bits; bits &= bits - 1) {
+			uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+			unsigned spins = 0;
+
+			while (busy(&peers->hazard[slot], arg)) {
+				relax(&spins);
+				if (spins > SPINS && peer_is_gone(slot))
+					break;
+			}
+		}
+	}
+}
+
+struct range {
+	uint64_t start, end;
+};
+
+static bool peer_overlaps(const struct faultline_hazard *h, const void *arg)
+{
+	const struct range *r = arg;
+
+	return overlaps(h, r->start, r->end);
+}
+
+static bool peer_uses(const struct faultline_hazard *h, const void *arg)
+{
+	return uses(h, *(const uint32_t *)arg);
+}
+
+void dma_wait_peers(void)
+{
+	/* whatever it touches */
+	const struct range all = {0, UINT64_MAX};
+
+	wait_peers(peer_overlaps, &all);
+}
+
+/* ---- waiting ---- */
+
 void dma_wait_range(uint64_t start, uint64_t end)
 {
 	unsigned n = __atomic_load_n(&used, __ATOMIC_SEQ_CST), spins = 0;
@@ -157,6 +240,7 @@ void dma_wait_range(uint64_t start, uint64_t end)
 	for (unsigned i = 0; i < n; i++)
 		while (&hazards[i] != mine.slot && overlaps(&hazards[i], start, end))
 			relax(&spins);
+	wait_peers(peer_overlaps, &(struct range){start, end});
 }
 
 void dma_wait_key(uint32_t key)
@@ -166,4 +250,5 @@ void dma_wait_key(uint32_t key)
 	for (unsigned i = 0; i < n; i++)
 		while (uses(&hazards[i], key))
 			relax(&spins);
+	wait_peers(peer_uses, &key);
 }

@@ -96,6 +96,9 @@ bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t le
 /* Is some page of it not at its address any more? Inside a hazard. */
 bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len);
 
+/* Says in the key table, once umem->stat is set, whether that is so of any page. */
+void ib_umem_pinned_publish(struct ib_umem *umem);
+
 /* May pinned memory be accessed by its address? Inside a hazard; false also while all access holds off. */
 static inline bool ib_umem_pinned_intact(const struct ib_umem *umem, uint64_t addr, size_t len)
 {
@@ -131,5 +134,14 @@ void dma_end(struct faultline_hazard *h);
  * impossible first (with seq_cst). */
 void dma_wait_range(uint64_t start, uint64_t end);
 void dma_wait_key(uint32_t key);
+
+/*
+ * Peers that place directly: from now on the hazard at this slot of seg->peers counts, as long as sock,
+ * the connection to the peer, does not hang up; and no more, when what it had under way is over.
+ */
+void dma_peer_joined(uint32_t slot, int sock);
+void dma_peer_left(uint32_t slot);
+/* until what peers have under way now is over; the caller has made new accesses impossible */
+void dma_wait_peers(void);
 
 #endif

@@ -85,8 +85,18 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 		i += n;
 	}
 	__atomic_store_n(&p->umem.stale, true, __ATOMIC_SEQ_CST);
+	ib_umem_pinned_publish(&p->umem);
 	dma_wait_range(from, to);
 	return true;
+}
+
+void ib_umem_pinned_publish(struct ib_umem *umem)
+{
+	/* seq_cst, all: of the key's creation and an invalidation the later one sees what the other wrote */
+	struct faultline_mr *ent = __atomic_load_n(&umem->stat, __ATOMIC_SEQ_CST);
+
+	if (ent && __atomic_load_n(&umem->stale, __ATOMIC_SEQ_CST))
+		__atomic_store_n(&ent->stale, 1, __ATOMIC_SEQ_CST);
 }
 
 static const struct mmu_interval_notifier_ops notifier_ops = {.once = true, .invalidate = invalidate};

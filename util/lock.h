@@ -24,6 +24,7 @@ enum lock_rank {
 	LOCK_UMEM_MUTEX,    /* one umem_odp's page table. Nothing is allocated, freed or mapped under it */
 	LOCK_PT_ARENA,	    /* the free list of page-present tables' chunks */
 	LOCK_NET_TX,	    /* producer side of one ring, or of a UDP socket's batch */
+	LOCK_NET_PEER,	    /* our hazard at one peer, and what we have mapped of it */
 	LOCK_TIMER,	    /* the timer heap */
 	LOCK_LEAF,	    /* anything that takes no other lock inside */
 };

@@ -30,6 +30,7 @@
 #endif
 
 #define MR_ENTRIES (1u << 19)
+#define QP_ENTRIES (1u << FAULTLINE_QPN_SLOT_SHIFT)
 #define PAGE	   4096ul
 #define ROUND(x)   (((x) + PAGE - 1) & ~(PAGE - 1))
 
@@ -99,7 +100,8 @@ static int open_ro(int fd)
 static void lay_out(struct seg *seg)
 {
 	struct faultline_segment *s = seg->s;
-	uint64_t links = ROUND(sizeof(*s)) + ROUND(MR_ENTRIES * sizeof(struct faultline_mr));
+	uint64_t mrs = ROUND(sizeof(*s)), qps = mrs + ROUND(MR_ENTRIES * sizeof(struct faultline_mr));
+	uint64_t links = qps + ROUND(QP_ENTRIES * sizeof(struct faultline_qp));
 	uint64_t chunks = (seg->map_size - links) / (SEG_CHUNK + sizeof(uint32_t));
 	struct timespec now;
 
@@ -118,11 +120,29 @@ static void lay_out(struct seg *seg)
 	s->start_ns = (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
 	snprintf(s->comm, sizeof(s->comm), "%s", program_invocation_short_name);
 	s->size = seg->map_size;
-	s->mr_table = ROUND(sizeof(*s));
+	s->mr_table = mrs;
 	s->mr_entries = MR_ENTRIES;
+	s->qp_table = qps;
+	s->qp_entries = QP_ENTRIES;
 	s->arena = links + ROUND(chunks * sizeof(uint32_t));
 	s->arena_size = chunks * SEG_CHUNK;
 	__atomic_store_n(&s->magic, FAULTLINE_SEGMENT_MAGIC, __ATOMIC_RELEASE);
+}
+
+/* Without it peers send packets, so it is no error. */
+static void create_peers(struct seg *seg)
+{
+	int fd = open_memfd();
+
+	if (fd < 0)
+		return;
+	if (ftruncate(fd, sizeof(*seg->peers)) ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
+	    seg_map_peers(fd, &seg->peers)) {
+		close(fd);
+		return;
+	}
+	seg->peers_fd = fd;
 }
 
 int seg_create(struct seg *seg)
@@ -130,7 +150,7 @@ int seg_create(struct seg *seg)
 	int err;
 
 	memset(seg, 0, sizeof(*seg));
-	seg->ro_fd = -1;
+	seg->ro_fd = seg->peers_fd = -1;
 	fl_mutex_init(&seg->lock, LOCK_PT_ARENA);
 	seg->fd = open_memfd();
 	if (seg->fd < 0) {
@@ -156,6 +176,7 @@ int seg_create(struct seg *seg)
 		err = seg->ro_fd;
 		goto err_map;
 	}
+	create_peers(seg);
 	return 0;
 
 err_map:
@@ -165,7 +186,7 @@ err_fd:
 err_lock:
 	fl_mutex_destroy(&seg->lock);
 	memset(seg, 0, sizeof(*seg));
-	seg->fd = seg->ro_fd = -1;
+	seg->fd = seg->ro_fd = seg->peers_fd = -1;
 	fl_err("cannot make the shared segment: %s (limits: ulimit -v, ulimit -f)", strerror(-err));
 	return err;
 }
@@ -177,9 +198,13 @@ void seg_destroy(struct seg *seg)
 	munmap(seg->s, seg->map_size);
 	close(seg->fd);
 	close(seg->ro_fd);
+	if (seg->peers) {
+		seg_unmap_peers(seg->peers);
+		close(seg->peers_fd);
+	}
 	fl_mutex_destroy(&seg->lock);
 	memset(seg, 0, sizeof(*seg));
-	seg->fd = seg->ro_fd = -1;
+	seg->fd = seg->ro_fd = seg->peers_fd = -1;
 }
 
 uint64_t seg_chunk_alloc(struct seg *seg)
@@ -217,6 +242,8 @@ void seg_chunk_free(struct seg *seg, uint64_t off)
 struct peer_map {
 	uint64_t size;
 	uint64_t mr_table, mr_entries;
+	uint64_t qp_table, qp_entries;
+	uint64_t arena, arena_size;
 };
 
 static struct peer_map *peer_of(const struct faultline_segment *s)
@@ -233,9 +260,10 @@ static bool inside(uint64_t off, uint64_t n, uint64_t each, uint64_t size)
 
 static int check_peer(const struct faultline_segment *s, const struct stat *st, struct peer_map *m)
 {
-	uint64_t arena = __atomic_load_n(&s->arena, __ATOMIC_RELAXED);
-	uint64_t arena_size = __atomic_load_n(&s->arena_size, __ATOMIC_RELAXED);
-
+	m->arena = __atomic_load_n(&s->arena, __ATOMIC_RELAXED);
+	m->arena_size = __atomic_load_n(&s->arena_size, __ATOMIC_RELAXED);
+	m->qp_table = __atomic_load_n(&s->qp_table, __ATOMIC_RELAXED);
+	m->qp_entries = __atomic_load_n(&s->qp_entries, __ATOMIC_RELAXED);
 	m->mr_table = __atomic_load_n(&s->mr_table, __ATOMIC_RELAXED);
 	m->mr_entries = __atomic_load_n(&s->mr_entries, __ATOMIC_RELAXED);
 	if (__atomic_load_n(&s->magic, __ATOMIC_ACQUIRE) != FAULTLINE_SEGMENT_MAGIC ||
@@ -248,7 +276,10 @@ static int check_peer(const struct faultline_segment *s, const struct stat *st, 
 	if (m->mr_table % 8 || m->mr_table < sizeof(*s) ||
 	    !inside(m->mr_table, m->mr_entries, sizeof(struct faultline_mr), m->size))
 		return -EPROTO;
-	if (arena % SEG_CHUNK || arena < sizeof(*s) || !inside(arena, arena_size, 1, m->size))
+	if (m->qp_table % 8 || m->qp_table < sizeof(*s) ||
+	    !inside(m->qp_table, m->qp_entries, sizeof(struct faultline_qp), m->size))
+		return -EPROTO;
+	if (m->arena % SEG_CHUNK || m->arena < sizeof(*s) || !inside(m->arena, m->arena_size, 1, m->size))
 		return -EPROTO;
 	return 0;
 }
@@ -301,4 +332,40 @@ const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint6
 {
 	*entries = peer_of(s)->mr_entries;
 	return (const struct faultline_mr *)((const char *)s + peer_of(s)->mr_table);
+}
+
+const struct faultline_qp *seg_peer_qps(const struct faultline_segment *s, uint64_t *entries)
+{
+	*entries = peer_of(s)->qp_entries;
+	return (const struct faultline_qp *)((const char *)s + peer_of(s)->qp_table);
+}
+
+const void *seg_peer_chunk(const struct faultline_segment *s, uint64_t off)
+{
+	const struct peer_map *m = peer_of(s);
+
+	if (off % SEG_CHUNK || off < m->arena || off - m->arena >= m->arena_size)
+		return NULL;
+	return m->arena_size - (off - m->arena) < SEG_CHUNK ? NULL : (const char *)s + off;
+}
+
+int seg_map_peers(int fd, struct faultline_peers **out)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+	void *p;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
+	    st.st_size != sizeof(struct faultline_peers))
+		return -EPROTO;
+	p = mmap(NULL, sizeof(struct faultline_peers), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		return -errno;
+	*out = p;
+	return 0;
+}
+
+void seg_unmap_peers(struct faultline_peers *peers)
+{
+	munmap(peers, sizeof(*peers));
 }

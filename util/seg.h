@@ -12,6 +12,8 @@ struct seg {
 	struct faultline_segment *s; /* mapped read-write, whole, for the life of the process */
 	int fd;			     /* close-on-exec */
 	int ro_fd;		     /* the same, read only: what is handed to others */
+	struct faultline_peers *peers; /* what peers write, see there; NULL: no memory for it */
+	int peers_fd;
 
 	/* the arena's chunks; seg.c's own */
 	struct fl_mutex lock;
@@ -45,6 +47,12 @@ int seg_map_peer(int fd, const struct faultline_segment **out);
 void seg_unmap_peer(const struct faultline_segment *s);
 /* the key table of a peer's segment as it was checked then: its fields may have changed since */
 const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint64_t *entries);
+/* the same of its queue pairs, and of a chunk of its page-present tables (NULL: there is none at off) */
+const struct faultline_qp *seg_peer_qps(const struct faultline_segment *s, uint64_t *entries);
+const void *seg_peer_chunk(const struct faultline_segment *s, uint64_t off);
+/* maps what peers of that process write: -EPROTO when it is not that */
+int seg_map_peers(int fd, struct faultline_peers **out);
+void seg_unmap_peers(struct faultline_peers *peers);
 
 static inline void cnt_add(struct faultline_device *d, enum faultline_counter c, uint64_t n)
 {

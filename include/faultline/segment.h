@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 #define FAULTLINE_SEGMENT_MAGIC   0x31656e696c747566ull /* "futline1", little endian */
-#define FAULTLINE_SEGMENT_VERSION 1
+#define FAULTLINE_SEGMENT_VERSION 2
 #define FAULTLINE_MAX_DEVICES	  8
 #define FAULTLINE_MAX_HAZARDS	  512
 
@@ -70,6 +70,7 @@
 	X(mr_bytes_pinned, 0, "bytes registered pinned")                                           \
 	X(mr_bytes_odp, 0, "bytes registered on demand")                                           \
 	X(mr_pinned_stale, 0, "accesses to pinned memory that the application had taken away")     \
+	X(direct_placements, 0, "WRITEs and READs done in a peer's memory without packets")              \
 	X(ctx, 1, "contexts open")                                                                 \
 	X(pd, 1, "PDs")                                                                            \
 	X(cq, 1, "CQs")                                                                            \
@@ -113,7 +114,9 @@ struct faultline_mr {
 	uint64_t page_invalidations; /* pages */
 	uint64_t page_prefetch;	    /* pages */
 	uint64_t mapped_pages;	    /* gauge */
-	uint64_t reserved[4];
+	uint64_t reserved[3];
+	uint32_t stale; /* pinned: the application has taken some of it away; never 0 again */
+	uint32_t reserved2;
 };
 
 enum faultline_mr_kind { FAULTLINE_MR_PINNED = 1, FAULTLINE_MR_ODP = 2, FAULTLINE_MR_DMABUF = 3 };
@@ -130,6 +133,25 @@ struct faultline_hazard {
 	uint8_t pad[40];
 } __attribute__((aligned(64)));
 
+/*
+ * A queue pair that takes direct placement, at its number's place: a peer process on this host may do its
+ * RDMA WRITEs and READs on this process's memory itself. qpn is written last and cleared first.
+ */
+struct faultline_qp {
+	uint32_t qpn;	   /* 0: none, or it takes packets only */
+	uint32_t dest_qpn; /* the peer's QP: nobody else's requests count */
+	uint32_t pd;	   /* handle of the PD */
+	uint32_t access;   /* enum ibv_access_flags that the QP grants */
+};
+
+/*
+ * What peers that place directly write: the one memory of this process that others may write, handed to
+ * processes of the same user only. A hazard each, at the number of the peer's slot.
+ */
+struct faultline_peers {
+	struct faultline_hazard hazard[1024];
+};
+
 struct faultline_segment {
 	uint64_t magic;
 	uint32_t version;
@@ -142,8 +164,10 @@ struct faultline_segment {
 	uint64_t size; /* of the whole segment, sparse */
 	uint64_t mr_table, mr_entries; /* offset and number of struct faultline_mr */
 	uint64_t arena, arena_size;    /* offset and size of the page-present tables' memory */
+	uint64_t qp_table, qp_entries; /* offset and number of struct faultline_qp */
 	uint32_t num_devices;
-	uint32_t reserved[13];
+	uint32_t stop_dma; /* non-zero: memory is changing, no access to watched memory now */
+	uint32_t reserved[8];
 	struct faultline_device device[FAULTLINE_MAX_DEVICES];
 	struct faultline_hazard hazard[FAULTLINE_MAX_HAZARDS];
 };

@@ -182,6 +182,22 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 
 /* ---- accesses ---- */
 
+void dma_peer_joined(uint32_t slot, int sock)
+{
+}
+
+void dma_peer_left(uint32_t slot)
+{
+}
+
+void dma_wait_peers(void)
+{
+}
+
+void ib_umem_pinned_publish(struct ib_umem *umem)
+{
+}
+
 void dma_init(struct seg *seg)
 {
 }
