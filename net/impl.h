@@ -178,7 +178,7 @@ void shm_tx_gone(struct net *net, uint32_t slot);
 void shm_reconnect(struct net *net);
 void shm_close_all(struct net *net);
 
-/* udp.c */
+/* udp.c, udp_tx.c, udp_rx.c */
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
