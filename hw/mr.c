@@ -105,7 +105,8 @@ static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 	ent->addr = mr->umem->address;
 	ent->length = mr->length;
 	ent->device = mr->dev->index;
-	ent->page_faults = ent->page_invalidations = ent->page_prefetch = ent->mapped_pages = 0;
+	/* the counters are last */
+	memset(&ent->page_faults, 0, sizeof(*ent) - offsetof(struct faultline_mr, page_faults));
 	if (mr->umem->is_odp) {
 		ent->pt = to_ib_umem_odp(mr->umem)->pt_root;
 		ent->pt_levels = to_ib_umem_odp(mr->umem)->pt_levels;

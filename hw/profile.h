@@ -9,6 +9,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/*
+ * How the driver imports a dma-buf for ibv_reg_dmabuf_mr. NONE: the call is EOPNOTSUPP. DYNAMIC: the
+ * buffer may move, and the next access faults. PINNED: it may not move while it is registered.
+ * PINNED_REVOCABLE: nor may it move, but the exporter may take it away for good.
+ */
+enum hca_dmabuf {
+	HCA_DMABUF_NONE,
+	HCA_DMABUF_DYNAMIC,
+	HCA_DMABUF_PINNED,
+	HCA_DMABUF_PINNED_REVOCABLE,
+};
+
 struct hca_profile {
 	const char *name;	 /* "mlx5" */
 	const char *description; /* one line, for `faultline devices` */
@@ -26,6 +38,7 @@ struct hca_profile {
 	unsigned access_supported;    /* mandatory IBV_ACCESS_* bits it takes */
 	uint32_t qp_types;	      /* bit per enum ibv_qp_type */
 	bool cap_rounding_pow2;	      /* queue depths are rounded up to 2^n - 1 (rxe) or 2^n (mlx5) */
+	enum hca_dmabuf dmabuf;
 	int odp_refused;	      /* errno for IBV_ACCESS_ON_DEMAND where it has no ODP */
 };
 

@@ -13,12 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "hw/hw.h"
-
-enum resp_result {
-	RESP_DONE,
-	RESP_AGAIN, /* paused: the packet is to be executed again */
-};
+#include "hw/resp.h"
 
 void resp_reset(struct hca_qp *qp)
 {
@@ -36,8 +31,7 @@ void resp_reset(struct hca_qp *qp)
 
 /* ---- answers ---- */
 
-/* psn is that of the packet answered; false: no room, the caller remembers what it owes */
-static bool send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_t psn, uint64_t orig)
+bool resp_send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_t psn, uint64_t orig)
 {
 	struct roce_pkt pkt = {
 		.opcode = opcode,
@@ -64,7 +58,7 @@ void resp_send_ack(struct hca_qp *qp)
 {
 	if (!qp->resp.ack_pending || !qp->path || qp->resp.blocked)
 		return;
-	if (send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
+	if (resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
 		qp->resp.ack_pending = false;
 }
 
@@ -78,7 +72,7 @@ static void ack_later(struct hca_qp *qp)
 
 static void send_nak(struct hca_qp *qp, uint8_t syndrome, uint32_t psn)
 {
-	if (send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, syndrome, psn, 0))
+	if (resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, syndrome, psn, 0))
 		return;
 	qp->resp.nak_owed = true;
 	qp->resp.nak_syndrome = syndrome;
@@ -119,9 +113,8 @@ static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct
 	hca_cq_push(qp->recv_cq, &wc, pkt->se);
 }
 
-/* The request cannot be executed: say so, and the QP is in error (9.7.5.2.4, "fatal" NAKs). */
-static void fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
-		  enum ibv_wc_status recv_status)
+void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
+		enum ibv_wc_status recv_status)
 {
 	if (qp->type == IBV_QPT_UC && recv_status != IBV_WC_LOC_PROT_ERR) {
 		qp->resp.in_msg = false; /* 9.8.2.2: the message is dropped, and that is all */
@@ -139,174 +132,15 @@ static void fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrom
 	qp_error(qp, IBV_WC_SUCCESS, 0);
 }
 
-static enum resp_result invalid(struct hca_qp *qp, const struct roce_pkt *pkt)
+enum resp_result resp_invalid(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
-	fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_REM_INV_REQ_ERR);
+	resp_fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_REM_INV_REQ_ERR);
 	return RESP_DONE;
 }
 
-static enum resp_result denied(struct hca_qp *qp, const struct roce_pkt *pkt)
+enum resp_result resp_denied(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
-	fatal(qp, pkt, AETH_NAK_REM_ACC_ERR, pkt->psn, IBV_WC_REM_ACCESS_ERR);
-	return RESP_DONE;
-}
-
-/* ---- READ ---- */
-
-struct read_arg {
-	struct hca_qp *qp;
-	struct mr_miss miss;
-};
-
-static int fill_from_read(void *arg, uint8_t *dst, uint32_t off, uint32_t len)
-{
-	struct read_arg *a = arg;
-
-	return mr_copy(a->qp->pd, a->qp->resp.read.rkey,
-		       a->qp->resp.read.va + a->qp->resp.read.off + off, dst, len, MR_FROM_MEM,
-		       IBV_ACCESS_REMOTE_READ, &a->miss);
-}
-
-static void read_opcodes(struct roce_pkt *pkt, bool start, bool end)
-{
-	uint8_t middle = IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE;
-	uint8_t last = end ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST : middle;
-
-	if (pkt->npkts == 1 && start && end)
-		pkt->opcode = pkt->opcode_last = IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY;
-	else {
-		pkt->opcode_last = last;
-		pkt->opcode = start ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST : middle;
-		if (pkt->npkts == 1)
-			pkt->opcode_last = pkt->opcode = start ? pkt->opcode : last;
-	}
-}
-
-/* Sends what is left of the response; it ends, finds no room, or pauses for a page. */
-static void read_run(struct hca_qp *qp)
-{
-	struct read_arg arg = {.qp = qp};
-	uint32_t max = net_path_max_train(qp->path);
-	struct roce_pkt pkt;
-	uint32_t off, left;
-	int rc;
-
-	max -= max % qp->mtu;
-	while (qp->resp.read.active) {
-		off = qp->resp.read.off;
-		left = qp->resp.read.len - off;
-		pkt = (struct roce_pkt){.pkey = 0xffff,
-					.dest_qpn = qp->attr.dest_qp_num,
-					.psn = psn_add(qp->resp.read.psn, off / qp->mtu),
-					.mtu = qp->mtu,
-					.syndrome = AETH_ACK_NO_CREDIT,
-					.msn = qp->resp.msn,
-					.payload_len = left < max ? left : max};
-		pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
-		read_opcodes(&pkt, off == 0, pkt.payload_len == left);
-		rc = net_xmit(qp->path, &pkt, fill_from_read, &arg);
-		if (rc == -EFAULT)
-			rc = pf_fault(qp, ROLE_RESP, &arg.miss) ?: 1;
-		if (rc == 1)
-			continue;
-		if (rc == -EAGAIN)
-			qp->resp.blocked = true;
-		if (rc == -EAGAIN || rc == -EINPROGRESS)
-			return;
-		if (rc && pkt.npkts > 1) {
-			max = qp->mtu; /* what can be read goes, packet by packet */
-			continue;
-		}
-		if (rc) {
-			qp->resp.read.active = false;
-			if (!qp->resp.read.dup)
-				fatal(qp, &pkt, AETH_NAK_REM_ACC_ERR, pkt.psn, IBV_WC_REM_ACCESS_ERR);
-			return;
-		}
-		pf_done(qp, ROLE_RESP);
-		cnt_add(qp->dev->stat, FL_CNT_sent_pkts, pkt.npkts);
-		cnt_add(qp->dev->stat, FL_CNT_sent_bytes, pkt.payload_len);
-		qp->resp.read.off += pkt.payload_len;
-		if (pkt.payload_len == left)
-			qp->resp.read.active = false;
-	}
-}
-
-static void read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
-{
-	if (!dup)
-		qp->resp.ack_pending = false; /* the response acknowledges what is before it */
-	qp->resp.read.active = true;
-	qp->resp.read.dup = dup;
-	qp->resp.read.va = pkt->va;
-	qp->resp.read.rkey = pkt->rkey;
-	qp->resp.read.len = pkt->dma_len;
-	qp->resp.read.off = 0;
-	qp->resp.read.psn = pkt->psn;
-	read_run(qp);
-}
-
-static enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
-{
-	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
-	    !qp->attr.max_dest_rd_atomic || pkt->dma_len > qp->dev->profile->max_msg_sz)
-		return invalid(qp, pkt);
-	if (pkt->dma_len &&
-	    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
-		return denied(qp, pkt);
-	qp->resp.psn = psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu));
-	qp->resp.msn = psn_add(qp->resp.msn, 1);
-	read_begin(qp, pkt, false);
-	return RESP_DONE;
-}
-
-/* ---- atomics ---- */
-
-static void send_atomic_ack(struct hca_qp *qp, uint32_t psn, uint64_t orig)
-{
-	if (send_aeth(qp, IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, psn, orig))
-		return;
-	qp->resp.atomic_owed = true;
-	qp->resp.atomic_psn = psn;
-	qp->resp.atomic_orig = orig;
-}
-
-/* 9.4.5: the result is kept for a request that comes again */
-static void save_atomic(struct hca_qp *qp, uint32_t psn, uint64_t orig)
-{
-	qp->resp.atomics[qp->resp.next_atomic] =
-		(struct saved_atomic){.valid = true, .psn = psn, .orig = orig};
-	qp->resp.next_atomic = (qp->resp.next_atomic + 1) % qp->resp.num_atomics;
-}
-
-static enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt)
-{
-	bool cas = pkt->opcode == IBV_OPCODE_RC_COMPARE_SWAP;
-	struct mr_miss miss;
-	uint64_t orig;
-	int rc;
-
-	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
-	    !qp->attr.max_dest_rd_atomic || (pkt->va & 7))
-		return invalid(qp, pkt);
-	do {
-		rc = mr_atomic(qp->pd, pkt->rkey, pkt->va, cas, pkt->swap_add, pkt->compare, &orig,
-			       &miss);
-		if (rc == -EFAULT)
-			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
-	} while (rc == -EAGAIN);
-	if (rc == -EINPROGRESS)
-		return RESP_AGAIN;
-	if (rc == -EINVAL)
-		return invalid(qp, pkt);
-	if (rc)
-		return denied(qp, pkt);
-	pf_done(qp, ROLE_RESP);
-	save_atomic(qp, pkt->psn, orig);
-	qp->resp.psn = psn_add(pkt->psn, 1);
-	qp->resp.msn = psn_add(qp->resp.msn, 1);
-	qp->resp.ack_pending = false; /* its answer acknowledges what is before it */
-	send_atomic_ack(qp, pkt->psn, orig);
+	resp_fatal(qp, pkt, AETH_NAK_REM_ACC_ERR, pkt->psn, IBV_WC_REM_ACCESS_ERR);
 	return RESP_DONE;
 }
 
@@ -358,12 +192,12 @@ static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_
 	if (kind == ROCE_F_WRITE) {
 		if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
 		    pkt->dma_len > qp->dev->profile->max_msg_sz) {
-			invalid(qp, pkt);
+			resp_invalid(qp, pkt);
 			return true;
 		}
 		if (pkt->dma_len &&
 		    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_WRITE)) {
-			denied(qp, pkt);
+			resp_denied(qp, pkt);
 			return true;
 		}
 		qp->resp.va = pkt->va;
@@ -457,22 +291,22 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 
 	/* invalidation by the peer is for memory extensions, which are not claimed */
 	if (kind != (last & (ROCE_F_SEND | ROCE_F_WRITE)) || (last & ROCE_F_IETH))
-		return invalid(qp, pkt);
+		return resp_invalid(qp, pkt);
 	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
-		return invalid(qp, pkt);
+		return resp_invalid(qp, pkt);
 	if (!sizes_ok(qp, pkt, start, end))
-		return invalid(qp, pkt);
+		return resp_invalid(qp, pkt);
 	if (start && begin_message(qp, pkt, kind))
 		return RESP_DONE;
 	if (kind == ROCE_F_WRITE) {
 		if (pkt->payload_len > qp->resp.remaining ||
 		    (end && pkt->payload_len != qp->resp.remaining))
-			return invalid(qp, pkt);
+			return resp_invalid(qp, pkt);
 		if ((last & ROCE_F_RWR) && resp_take_wqe(qp))
 			return rnr(qp);
 	} else if (qp->resp.offset + pkt->payload_len > qp->resp.wqe->length) {
 		/* a length error is an invalid request to the peer (9.9.3.1.2); rxe answers 0x63 */
-		fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_LOC_LEN_ERR);
+		resp_fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_LOC_LEN_ERR);
 		return RESP_DONE;
 	}
 	rc = place(qp, pkt);
@@ -481,10 +315,10 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	if (rc && pkt->npkts > 1)
 		return one_by_one(qp, pkt);
 	if (rc && kind == ROCE_F_WRITE)
-		return denied(qp, pkt);
+		return resp_denied(qp, pkt);
 	if (rc) {
 		cnt_inc(qp->dev->stat, FL_CNT_local_access_err);
-		fatal(qp, pkt, AETH_NAK_REM_OP_ERR, pkt->psn, IBV_WC_LOC_PROT_ERR);
+		resp_fatal(qp, pkt, AETH_NAK_REM_OP_ERR, pkt->psn, IBV_WC_LOC_PROT_ERR);
 		return RESP_DONE;
 	}
 	qp->resp.in_msg = true;
@@ -512,11 +346,11 @@ static void duplicate(struct hca_qp *qp, const struct roce_pkt *pkt)
 		    pkt->dma_len <= qp->dev->profile->max_msg_sz &&
 		    (!pkt->dma_len || !mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len,
 						IBV_ACCESS_REMOTE_READ)))
-			read_begin(qp, pkt, true);
+			resp_read_begin(qp, pkt, true);
 	} else if (flags & ROCE_F_ATOMIC) {
 		for (i = 0; i < qp->resp.num_atomics; i++)
 			if (qp->resp.atomics[i].valid && qp->resp.atomics[i].psn == pkt->psn)
-				send_atomic_ack(qp, pkt->psn, qp->resp.atomics[i].orig);
+				resp_atomic_ack(qp, pkt->psn, qp->resp.atomics[i].orig);
 	} else {
 		ack_later(qp);
 	}
@@ -568,7 +402,7 @@ static enum resp_result resp_process(struct hca_qp *qp, const struct roce_pkt *i
 		return resp_read(qp, &pkt);
 	if (flags & ROCE_F_ATOMIC)
 		return resp_atomic(qp, &pkt);
-	return invalid(qp, &pkt);
+	return resp_invalid(qp, &pkt);
 }
 
 static bool resp_busy(struct hca_qp *qp)
@@ -585,7 +419,7 @@ static void say_alive(struct hca_qp *qp)
 	if (qp->resp.read.active)
 		next = psn_add(qp->resp.read.psn, qp->resp.read.off / qp->mtu);
 	if (!qp->resp.blocked)
-		send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
+		resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
 }
 
 /*
@@ -660,11 +494,11 @@ void resp_resume(struct hca_qp *qp)
 		return;
 	if (qp->resp.atomic_owed) {
 		qp->resp.atomic_owed = false;
-		send_atomic_ack(qp, qp->resp.atomic_psn, qp->resp.atomic_orig);
+		resp_atomic_ack(qp, qp->resp.atomic_psn, qp->resp.atomic_orig);
 	}
 	if (qp->faulting[ROLE_RESP])
 		return;
-	read_run(qp);
+	resp_read_run(qp);
 	while (!qp->resp.read.active && !qp->resp.atomic_owed && !qp->faulting[ROLE_RESP] &&
 	       resp_listens(qp) && (k = pkt_queue_take(&qp->backlog))) {
 		if (resp_process(qp, &k->pkt) == RESP_AGAIN) {

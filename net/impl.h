@@ -193,7 +193,7 @@ void peer_left(struct net *net, struct shm_rx *rx);
 void peer_take_offer(struct net *net, struct shm_tx *tx);
 void peer_forget(struct shm_tx *tx);
 
-/* udp.c */
+/* udp.c, udp_tx.c, udp_rx.c */
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);

@@ -44,6 +44,8 @@ static const char *const rank_name[] = {
 	[LOCK_RQ] = "rq",
 	[LOCK_CQ] = "cq",
 	[LOCK_EVENT] = "event",
+	[LOCK_DMA_BUF] = "dma-buf table",
+	[LOCK_DMA_RESV] = "dma-buf reservation",
 	[LOCK_MR_TABLE] = "mr table",
 	[LOCK_PF_QUEUE] = "page-fault queue",
 	[LOCK_UMEM_RWSEM] = "umem rwsem",
@@ -51,6 +53,7 @@ static const char *const rank_name[] = {
 	[LOCK_PT_ARENA] = "page-table arena",
 	[LOCK_NET_TX] = "net tx",
 	[LOCK_TIMER] = "timer",
+	[LOCK_DMA_EXPORTER] = "dma-buf exporter",
 	[LOCK_LEAF] = "leaf",
 };
 

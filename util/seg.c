@@ -34,11 +34,8 @@
 #define PAGE	   4096ul
 #define ROUND(x)   (((x) + PAGE - 1) & ~(PAGE - 1))
 
-_Static_assert(FL_CNT_NUM <= sizeof(((struct faultline_device *)0)->counter) / sizeof(uint64_t),
-	       "counters fit their array");
-
-/* largest first; the arena of the smallest, at a byte a page, still holds 256 GiB of mapped memory
- */
+/* largest first; the arena of the smallest, at a byte a page, still holds 256 GiB of mapped memory, and its
+ * key table 65,536 MRs */
 static const uint64_t try_size[] = {4ull << 30, 1ull << 30, 256ull << 20, 128ull << 20};
 #define NUM_SIZES (sizeof(try_size) / sizeof(try_size[0]))
 
@@ -100,10 +97,16 @@ static int open_ro(int fd)
 static void lay_out(struct seg *seg)
 {
 	struct faultline_segment *s = seg->s;
-	uint64_t mrs = ROUND(sizeof(*s)), qps = mrs + ROUND(MR_ENTRIES * sizeof(struct faultline_mr));
-	uint64_t links = qps + ROUND(QP_ENTRIES * sizeof(struct faultline_qp));
-	uint64_t chunks = (seg->map_size - links) / (SEG_CHUNK + sizeof(uint32_t));
+	uint64_t entries = MR_ENTRIES, mrs, qps, links, chunks;
 	struct timespec now;
+
+	/* a quarter at most of a segment that had to be small */
+	while (entries * sizeof(struct faultline_mr) > seg->map_size / 4)
+		entries /= 2;
+	mrs = ROUND(sizeof(*s));
+	qps = mrs + ROUND(entries * sizeof(struct faultline_mr));
+	links = qps + ROUND(QP_ENTRIES * sizeof(struct faultline_qp));
+	chunks = (seg->map_size - links) / (SEG_CHUNK + sizeof(uint32_t));
 
 	seg->next = seg_ptr(seg, links);
 	seg->first_free = 0;
@@ -121,7 +124,7 @@ static void lay_out(struct seg *seg)
 	snprintf(s->comm, sizeof(s->comm), "%s", program_invocation_short_name);
 	s->size = seg->map_size;
 	s->mr_table = mrs;
-	s->mr_entries = MR_ENTRIES;
+	s->mr_entries = entries;
 	s->qp_table = qps;
 	s->qp_entries = QP_ENTRIES;
 	s->arena = links + ROUND(chunks * sizeof(uint32_t));

@@ -69,4 +69,24 @@ static inline void cnt_dec(struct faultline_device *d, enum faultline_counter c)
 	__atomic_fetch_sub(&d->counter[c], 1, __ATOMIC_RELAXED);
 }
 
+/* the histogram's bucket of a time: include/faultline/segment.h */
+static inline unsigned cnt_bucket(uint64_t ns)
+{
+	uint64_t us = ns / 1000;
+	unsigned b = us ? 64 - (unsigned)__builtin_clzll(us) : 0;
+
+	return b < FAULTLINE_BUCKETS ? b : FAULTLINE_BUCKETS - 1;
+}
+
+/* mr: or NULL */
+static inline void cnt_time(struct faultline_device *d, struct faultline_mr *mr, enum faultline_histogram h,
+			    uint64_t ns)
+{
+	unsigned b = cnt_bucket(ns);
+
+	__atomic_fetch_add(&d->histogram[h][b], 1, __ATOMIC_RELAXED);
+	if (mr)
+		__atomic_fetch_add(&mr->histogram[h][b], 1, __ATOMIC_RELAXED);
+}
+
 #endif

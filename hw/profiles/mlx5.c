@@ -61,5 +61,6 @@ const struct hca_profile hca_profile_mlx5 = {
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+	.dmabuf = HCA_DMABUF_DYNAMIC,
 	.odp_refused = 0,
 };

@@ -56,5 +56,6 @@ const struct hca_profile hca_profile_rxe = {
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND,
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
+	.dmabuf = HCA_DMABUF_NONE,
 	.cap_rounding_pow2 = true,
 };

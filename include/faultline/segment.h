@@ -57,9 +57,15 @@
 	X(remote_access_err, 0, "accesses refused by key, PD, bounds or rights, for a peer")       \
 	X(page_faults, 0, "page faults the device resolved, in pages")                             \
 	X(page_fault_events, 0, "page faults the device took, in events")                          \
-	X(page_faults_major, 0, "page fault events that a worker resolved since they would sleep") \
+	X(page_faults_major, 0, "page fault events that waited for swap, a file or a pager")       \
+	X(page_faults_minor, 0, "page fault events that waited for nothing of the kind")           \
 	X(page_faults_denied, 0, "page faults that could not be resolved")                         \
+	X(page_fault_retries, 0, "page faults begun anew since an invalidation came between")      \
+	X(page_refaults, 0, "pages faulted again within a second of their invalidation")           \
 	X(page_invalidations, 0, "pages taken from the device's tables by invalidations")          \
+	X(page_reclaims, 0, "pages invalidated since the kernel swapped them out")                 \
+	X(reclaim_scans, 0, "looks for swapped-out pages, under memory pressure")                  \
+	X(send_rnr_page_fault, 0, "RNR NAKs sent since a page fault took long")                    \
 	X(page_prefetch, 0, "pages brought in by prefetch")                                        \
 	X(dma_maps, 0, "pages mapped for DMA")                                                     \
 	X(dma_unmaps, 0, "pages unmapped from DMA")                                                \
@@ -87,13 +93,48 @@ enum faultline_counter {
 	FL_CNT_NUM,
 };
 
+/*
+ * Times, as histograms: X(name, what is timed). Bucket 0 counts what took less than a microsecond, bucket
+ * b what took from 2^(b-1) to 2^b us, the last whatever took longer.
+ */
+#define FAULTLINE_HISTOGRAMS(X)                                                                    \
+	X(fault_time, "from the page fault to its end, resolved or not")                           \
+	X(stall_time, "for which a page fault paused a queue pair")
+
+enum faultline_histogram {
+#define FAULTLINE_X(name, help) FL_HIST_##name,
+	FAULTLINE_HISTOGRAMS(FAULTLINE_X)
+#undef FAULTLINE_X
+	FL_HIST_NUM,
+};
+
+#define FAULTLINE_BUCKETS 24 /* the last begins at 4.2 s */
+
 struct faultline_device {
 	char name[64];	  /* as ibv_get_device_name() gives it; empty: this place is free */
 	char profile[16]; /* "mlx5", "rxe", ... */
 	char netdev[16];
 	uint8_t gid[16]; /* GID index 0 */
-	uint64_t counter[96]; /* by enum faultline_counter; the rest is reserved, zero */
+	uint64_t counter[112]; /* by enum faultline_counter; the rest is reserved, zero */
+	uint64_t histogram[4][FAULTLINE_BUCKETS]; /* by enum faultline_histogram; the rest likewise */
 };
+
+/* Counters of an MR: as those of the device of the same name. */
+#define FAULTLINE_MR_COUNTERS(X)                                                                   \
+	X(page_faults, 0, "pages")                                                                 \
+	X(page_faults_major, 0, "events")                                                          \
+	X(page_faults_minor, 0, "events")                                                          \
+	X(page_faults_denied, 0, "events")                                                         \
+	X(page_fault_retries, 0, "events")                                                         \
+	X(page_refaults, 0, "pages")                                                               \
+	X(page_invalidations, 0, "pages")                                                          \
+	X(page_reclaims, 0, "pages")                                                               \
+	X(page_prefetch, 0, "pages")                                                               \
+	X(send_rnr_page_fault, 0, "NAKs")                                                          \
+	X(dma_maps, 0, "pages")                                                                    \
+	X(dma_unmaps, 0, "pages")                                                                  \
+	X(mapped_pages, 1, "pages")                                                                \
+	X(pinned_pages, 1, "pages")
 
 /*
  * An entry of the key table. `key` is written last at registration and cleared first at
@@ -110,13 +151,13 @@ struct faultline_mr {
 	uint64_t pt;	 /* offset of the root of the page-present table; 0: none, always present */
 	uint32_t pt_levels;
 	uint32_t device;	    /* index into devices */
-	uint64_t page_faults;	    /* pages */
-	uint64_t page_invalidations; /* pages */
-	uint64_t page_prefetch;	    /* pages */
-	uint64_t mapped_pages;	    /* gauge */
-	uint64_t reserved[3];
+#define FAULTLINE_X(name, gauge, help) uint64_t name;
+	FAULTLINE_MR_COUNTERS(FAULTLINE_X)
+#undef FAULTLINE_X
 	uint32_t stale; /* pinned: the application has taken some of it away; never 0 again */
-	uint32_t reserved2;
+	uint32_t reserved_stale;
+	uint64_t reserved[2];
+	uint32_t histogram[FL_HIST_NUM][FAULTLINE_BUCKETS]; /* wraps */
 };
 
 enum faultline_mr_kind { FAULTLINE_MR_PINNED = 1, FAULTLINE_MR_ODP = 2, FAULTLINE_MR_DMABUF = 3 };
@@ -171,6 +212,15 @@ struct faultline_segment {
 	struct faultline_device device[FAULTLINE_MAX_DEVICES];
 	struct faultline_hazard hazard[FAULTLINE_MAX_HAZARDS];
 };
+
+_Static_assert(FL_CNT_NUM <= sizeof(((struct faultline_device *)0)->counter) / sizeof(uint64_t) &&
+		       FL_HIST_NUM <= sizeof(((struct faultline_device *)0)->histogram) /
+					      sizeof(uint64_t[FAULTLINE_BUCKETS]),
+	       "what a device counts fits");
+/* the layout of this version: a change of any of these is another version */
+_Static_assert(sizeof(struct faultline_device) == 1776 && sizeof(struct faultline_mr) == 384 &&
+		       sizeof(struct faultline_hazard) == 64,
+	       "the layout is as its version says");
 
 /* QPN = slot in the top bits, a process's own number in the rest. Slot 0 is nobody's: QPN 0 and 1 are special. */
 #define FAULTLINE_QPN_SLOT_SHIFT 14

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* What the responder's two files share: resp.c (order, SENDs, WRITEs) and resp_rdatomic.c. QP locked. */
+#ifndef FL_HW_RESP_H
+#define FL_HW_RESP_H
+
+#include "hw/hw.h"
+
+enum resp_result {
+	RESP_DONE,
+	RESP_AGAIN, /* paused: the packet is to be executed again */
+};
+
+/* psn is that of the packet answered; false: no room, the caller remembers what it owes */
+bool resp_send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_t psn, uint64_t orig);
+/* The request cannot be executed: say so, and the QP is in error (9.7.5.2.4, "fatal" NAKs). */
+void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
+		enum ibv_wc_status recv_status);
+enum resp_result resp_invalid(struct hca_qp *qp, const struct roce_pkt *pkt);
+enum resp_result resp_denied(struct hca_qp *qp, const struct roce_pkt *pkt);
+
+enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt);
+enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt);
+void resp_read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup);
+/* Sends what is left of the response; it ends, finds no room, or pauses for a page. */
+void resp_read_run(struct hca_qp *qp);
+void resp_atomic_ack(struct hca_qp *qp, uint32_t psn, uint64_t orig);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The UDP link from inside: udp.c has the sockets, udp_tx.c sends, udp_rx.c receives. */
+#ifndef FL_NET_UDP_H
+#define FL_NET_UDP_H
+
+#include <netinet/udp.h>
+#include "net/impl.h"
+
+#define IPV4_HDR 20
+#define IPV6_HDR 40
+#define UDP_HDR	 8
+
+union udp_control {
+	struct cmsghdr align;
+	uint8_t buf[CMSG_SPACE(sizeof(int))];
+};
+
+/*
+ * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len
+ * bytes of UDP payload; fields that the ICRC masks are left out. Both addresses are of one family. id: the
+ * IPv4 ID.
+ */
+size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockaddr_storage *dst, uint16_t id,
+			size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR]);
+
+/* what udp_tx.c and udp_rx.c work in, allocated with a socket; NULL: no memory */
+struct udp_batch *udp_batch_alloc(void);
+struct udp_rx *udp_rx_alloc(void);
+
+#endif
