@@ -74,7 +74,8 @@ int ib_device_init(struct ib_device *dev, const struct hca_profile *profile, con
 	dev->vendor_id = profile->attr.vendor_id;
 	dev->vendor_part_id = profile->attr.vendor_part_id;
 	memcpy(dev->netdev_name, now.name, sizeof(dev->netdev_name));
-	dev->node_guid = make_guid(now.mac, index);
+	if (!profile->unspecified)
+		dev->node_guid = make_guid(now.mac, index);
 	fl_mutex_init(&dev->lock, LOCK_CORE);
 	update_gids(dev, &now);
 	return 0;
@@ -148,13 +149,16 @@ int ib_query_port(struct ib_ucontext *ucontext, uint32_t port, struct ibv_port_a
 	fl_unlock(&dev->lock);
 	attr->max_mtu = IBV_MTU_4096;
 	attr->gid_tbl_len = p->gid_tbl_len;
-	attr->port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+	attr->port_cap_flags = p->port_cap_flags;
 	attr->max_msg_sz = p->max_msg_sz;
 	attr->pkey_tbl_len = 1;
-	attr->max_vl_num = 1;
+	attr->lid = p->lid;
+	attr->lmc = p->lmc;
+	attr->max_vl_num = p->max_vl_num;
 	attr->active_width = p->active_width;
 	attr->active_speed = p->active_speed;
-	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
+	attr->link_layer =
+		p->unspecified ? IBV_LINK_LAYER_UNSPECIFIED : IBV_LINK_LAYER_ETHERNET;
 	return 0;
 }
 

@@ -205,6 +205,8 @@ int ib_resize_cq(struct ib_cq *cq, int cqe)
 
 	if (!ib_ucontext_alive(cq->uobj.ucontext))
 		return -EIO;
+	if (!p->cq_resize)
+		return -EOPNOTSUPP;
 	if (cqe <= 0 || cqe > p->attr.max_cqe)
 		return -EINVAL;
 	depth = cq_depth(p, cqe);

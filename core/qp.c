@@ -65,7 +65,7 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 	if (!ib_ucontext_alive(uc))
 		return -EIO;
 	if ((unsigned)init->qp_type >= 32 || !(p->qp_types & (1u << init->qp_type)))
-		return -EOPNOTSUPP;
+		return -(p->qp_type_refused ? p->qp_type_refused : EOPNOTSUPP);
 	if (!init->send_cq || !init->recv_cq)
 		return -EINVAL;
 	err = grant_cap(p, &hi.cap, init->srq);

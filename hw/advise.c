@@ -24,12 +24,9 @@ struct prefetch {
 /* FORCE: nobody tells of mprotect(), and the caller wants to know */
 static int map(const struct prefetch *p, uint64_t addr, uint64_t len, unsigned flags)
 {
-	struct ib_umem_odp *odp = to_ib_umem_odp(p->mr->umem);
-	int n = ib_umem_odp_map_dma_and_lock(odp, addr, len,
-					     flags | UMEM_FAULT_PREFETCH | UMEM_FAULT_FORCE);
+	int n = p->mr->umem->ops->fault(p->mr->umem, addr, len,
+					flags | UMEM_FAULT_PREFETCH | UMEM_FAULT_FORCE);
 
-	if (n >= 0)
-		ib_umem_odp_unlock(odp);
 	return n < 0 ? n : 0;
 }
 
@@ -109,7 +106,7 @@ static int prefetch_init(struct prefetch *p, struct hca_mr *mr, const struct ibv
 
 	if (!sg->length)
 		return -EINVAL;
-	if (!mr->umem->is_odp || sg->addr < mr->iova || off > mr->length || sg->length > mr->length - off)
+	if (!umem_faults(mr->umem) || sg->addr < mr->iova || off > mr->length || sg->length > mr->length - off)
 		return -EFAULT;
 	*p = (struct prefetch){.work.run = run_prefetch,
 			       .mr = mr,

@@ -100,14 +100,14 @@ static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 
 	ent->pd = mr->pd;
 	ent->access = mr->access;
-	ent->kind = mr->umem->is_odp ? FAULTLINE_MR_ODP : FAULTLINE_MR_PINNED;
+	ent->kind = mr->umem->ops->kind == UMEM_ODP ? FAULTLINE_MR_ODP : FAULTLINE_MR_PINNED;
 	ent->iova = mr->iova;
 	ent->addr = mr->umem->address;
 	ent->length = mr->length;
 	ent->device = mr->dev->index;
 	/* the counters are last */
 	memset(&ent->page_faults, 0, sizeof(*ent) - offsetof(struct faultline_mr, page_faults));
-	if (mr->umem->is_odp) {
+	if (mr->umem->ops->kind == UMEM_ODP) {
 		ent->pt = to_ib_umem_odp(mr->umem)->pt_root;
 		ent->pt_levels = to_ib_umem_odp(mr->umem)->pt_levels;
 	} else {
@@ -144,7 +144,7 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	mr->ent = (struct faultline_mr *)seg_ptr(dev->node->seg, dev->node->seg->s->mr_table) + index;
 	mr->ent->stale = 0;
 	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_SEQ_CST); /* the event thread counts by it */
-	if (!umem->is_odp)
+	if (umem->ops->kind == UMEM_PINNED)
 		ib_umem_pinned_publish(umem);
 	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
 	*out = mr;
@@ -244,38 +244,38 @@ int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned ac
 	return rc;
 }
 
-enum mr_way { MR_BY_ADDRESS, MR_FAULT, MR_BY_PIN };
-
 /*
- * As mr_begin(), and says how to go on: by address, and only then the hazard stands; a fault first; or
- * through the pin, since the application has taken the memory away. Negative: as mr_begin().
+ * As mr_begin(), and says how to go on (umem.h, enum umem_way but UMEM_WAIT); only for UMEM_BY_ADDRESS the
+ * hazard stands. Negative: as mr_begin().
  */
 static int mr_begin_way(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, bool write,
-			struct mr_span *span, bool *odp)
+			struct mr_span *span)
 {
 	for (;;) {
-		struct ib_umem *umem;
-		bool stale;
+		enum umem_way way;
 		int rc = mr_begin(pd, key, iova, len, access, span);
 
 		if (rc)
 			return rc;
-		umem = span->umem;
-		*odp = umem->is_odp;
-		if (*odp) {
-			if (ib_umem_odp_present(to_ib_umem_odp(umem), span->addr, len, write))
-				return MR_BY_ADDRESS;
-			dma_end(span->hazard);
-			return MR_FAULT;
-		}
-		if (ib_umem_pinned_intact(umem, span->addr, len))
-			return MR_BY_ADDRESS;
-		stale = ib_umem_pinned_stale(umem, span->addr, len);
+		way = span->umem->ops->way(span->umem, span->addr, len, write, false);
+		if (way == UMEM_BY_ADDRESS)
+			return way;
 		dma_end(span->hazard);
-		if (stale)
-			return MR_BY_PIN;
+		if (way != UMEM_WAIT)
+			return way;
 		mm_wait_start_dma();
 	}
+}
+
+/* An access by address is done; how to go on when it failed. */
+static enum umem_way mr_end(const struct mr_span *span, uint64_t len, bool write, bool failed)
+{
+	enum umem_way way = UMEM_BY_ADDRESS;
+
+	if (failed)
+		way = span->umem->ops->way(span->umem, span->addr, len, write, true);
+	dma_end(span->hazard);
+	return way;
 }
 
 static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, bool write, bool force,
@@ -287,83 +287,79 @@ static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, boo
 }
 
 /* All of it again, also what was copied by address before that failed: it is the same memory. */
-static int mr_pin_copy(const struct mr_span *span, uint32_t key, void *buf, uint32_t len, bool write)
+static int mr_slow_copy(const struct mr_span *span, uint32_t key, void *buf, uint32_t len, bool write,
+			struct mr_miss *miss)
 {
 	struct hca_mr *mr = mr_get(key); /* the same registration: a key does not come back so soon */
 	int rc;
 
 	if (!mr)
 		return -EACCES;
-	rc = ib_umem_pinned_copy(mr->umem, key, span->addr, buf, len, write);
+	rc = mr->umem->ops->copy(mr->umem, key, span->addr, buf, len, write);
 	mr_put(mr);
-	return rc;
+	return rc == -EFAULT ? mr_missed(span, key, len, write, true, miss) : rc;
 }
 
 int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
 	    unsigned access, struct mr_miss *miss)
 {
-	bool write = dir == MR_TO_MEM, odp;
+	bool write = dir == MR_TO_MEM, failed = false;
 	struct mr_span span;
-	size_t left;
-	int way = mr_begin_way(pd, key, iova, len, access, write, &span, &odp);
+	int way = mr_begin_way(pd, key, iova, len, access, write, &span);
 
 	if (way < 0)
 		return way;
-	if (way == MR_FAULT)
-		return mr_missed(&span, key, len, write, false, miss);
-	if (way == MR_BY_PIN)
-		return mr_pin_copy(&span, key, buf, len, write);
-	if (write)
-		left = copy_guarded((void *)(uintptr_t)span.addr, buf, len);
-	else
-		left = copy_guarded(buf, (const void *)(uintptr_t)span.addr, len);
-	dma_end(span.hazard);
-	if (!left)
-		return 0;
-	return odp ? mr_missed(&span, key, len, write, true, miss)
-		   : mr_pin_copy(&span, key, buf, len, write);
+	if (way == UMEM_BY_ADDRESS) {
+		void *mem = (void *)(uintptr_t)span.addr;
+
+		failed = write ? copy_guarded(mem, buf, len) : copy_guarded(buf, mem, len);
+		way = mr_end(&span, len, write, failed);
+		if (!failed)
+			return 0;
+	}
+	return way == UMEM_FAULT ? mr_missed(&span, key, len, write, failed, miss)
+				 : mr_slow_copy(&span, key, buf, len, write, miss);
 }
 
-static int mr_pin_atomic(const struct mr_span *span, uint32_t key, bool cmpswap, uint64_t swap_add,
-			 uint64_t compare, uint64_t *orig)
+static int mr_slow_atomic(const struct mr_span *span, uint32_t key, bool cmpswap, uint64_t swap_add,
+			  uint64_t compare, uint64_t *orig, struct mr_miss *miss)
 {
 	struct hca_mr *mr = mr_get(key);
 	int rc;
 
 	if (!mr)
 		return -EACCES;
-	rc = ib_umem_pinned_atomic(mr->umem, key, span->addr, cmpswap, swap_add, compare, orig);
+	rc = mr->umem->ops->atomic(mr->umem, key, span->addr, cmpswap, swap_add, compare, orig);
 	mr_put(mr);
-	return rc;
+	return rc == -EFAULT ? mr_missed(span, key, 8, true, true, miss) : rc;
 }
 
 int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
 	      uint64_t compare, uint64_t *orig, struct mr_miss *miss)
 {
+	bool failed = false;
 	struct mr_span span;
-	uint64_t *p;
-	bool odp;
-	int rc = mr_begin_way(pd, key, iova, 8, IBV_ACCESS_REMOTE_ATOMIC, true, &span, &odp);
+	int way = mr_begin_way(pd, key, iova, 8, IBV_ACCESS_REMOTE_ATOMIC, true, &span);
 
-	if (rc < 0)
-		return rc;
-	p = (uint64_t *)(uintptr_t)span.addr;
+	if (way < 0)
+		return way;
 	if ((span.addr & 7) || (iova & 7)) {
-		if (rc == MR_BY_ADDRESS)
+		if (way == UMEM_BY_ADDRESS)
 			dma_end(span.hazard);
 		return -EINVAL;
 	}
-	if (rc == MR_FAULT)
-		return mr_missed(&span, key, 8, true, false, miss);
-	if (rc == MR_BY_PIN)
-		return mr_pin_atomic(&span, key, cmpswap, swap_add, compare, orig);
-	rc = cmpswap ? cmpxchg64_guarded(p, compare, swap_add, orig)
-		     : fetch_add64_guarded(p, swap_add, orig);
-	dma_end(span.hazard);
-	if (!rc)
-		return 0;
-	return odp ? mr_missed(&span, key, 8, true, true, miss)
-		   : mr_pin_atomic(&span, key, cmpswap, swap_add, compare, orig);
+	if (way == UMEM_BY_ADDRESS) {
+		uint64_t *p = (uint64_t *)(uintptr_t)span.addr;
+
+		failed = cmpswap ? cmpxchg64_guarded(p, compare, swap_add, orig)
+				 : fetch_add64_guarded(p, swap_add, orig);
+		way = mr_end(&span, 8, true, failed);
+		if (!failed)
+			return 0;
+	}
+	return way == UMEM_FAULT
+		       ? mr_missed(&span, key, 8, true, failed, miss)
+		       : mr_slow_atomic(&span, key, cmpswap, swap_add, compare, orig, miss);
 }
 
 int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,

@@ -41,17 +41,11 @@ static struct {
 /* The pages come into the region's table: pages that are new in it, or negative errno. */
 static int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
 {
-	struct ib_umem_odp *odp = to_ib_umem_odp(mr->umem);
-	int n;
-
 	if (miss->write)
 		flags |= UMEM_FAULT_WRITE;
 	if (miss->force)
 		flags |= UMEM_FAULT_FORCE;
-	n = ib_umem_odp_map_dma_and_lock(odp, miss->addr, miss->len, flags);
-	if (n >= 0)
-		ib_umem_odp_unlock(odp);
-	return n;
+	return mr->umem->ops->fault(mr->umem, miss->addr, miss->len, flags);
 }
 
 static void resume(struct pf *pf, int rc)

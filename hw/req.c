@@ -450,7 +450,8 @@ static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint6
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		if ((wr->send_flags & IBV_SEND_INLINE) || !qp->attr.max_rd_atomic)
+		if (qp->dev->profile->attr.atomic_cap == IBV_ATOMIC_NONE ||
+		    (wr->send_flags & IBV_SEND_INLINE) || !qp->attr.max_rd_atomic)
 			return EINVAL;
 		if ((wr->wr.atomic.remote_addr & 7) || wr->num_sge != 1 || wr->sg_list[0].length < 8)
 			return EINVAL;

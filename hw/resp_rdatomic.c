@@ -143,7 +143,8 @@ enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt)
 	uint64_t orig;
 	int rc;
 
-	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
+	if (qp->resp.in_msg || qp->dev->profile->attr.atomic_cap == IBV_ATOMIC_NONE ||
+	    !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
 	    !qp->attr.max_dest_rd_atomic || (pkt->va & 7))
 		return resp_invalid(qp, pkt);
 	do {

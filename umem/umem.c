@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory registration, what both kinds share. A pinned region (umem_pinned.c) holds all of its memory
+ * Memory registration, what all kinds share. A pinned region (umem_pinned.c) holds all of its memory
  * from the start, an on-demand region (umem_odp.c) owns nothing at first. DMA mapping is accounting
  * here, for there is no IOMMU: but whatever is mapped must be unmapped, and the counters show it.
  */
@@ -16,8 +16,5 @@ bool umem_writable(unsigned access)
 
 void ib_umem_release(struct ib_umem *umem)
 {
-	if (umem->is_odp)
-		umem_odp_release(to_ib_umem_odp(umem));
-	else
-		umem_pinned_release(umem);
+	umem->ops->release(umem);
 }

@@ -24,12 +24,44 @@ struct umem_device {
 	struct faultline_device *stat;
 };
 
+struct ib_umem;
+
+enum umem_kind { UMEM_PINNED, UMEM_ODP };
+
+/* how an access to a region goes on */
+enum umem_way {
+	UMEM_BY_ADDRESS, /* everything is there, for as long as the hazard stands */
+	UMEM_FAULT,	 /* ops->fault() first */
+	UMEM_BY_COPY,	 /* not by address, but by ops->copy() or ops->atomic() */
+	UMEM_WAIT,	 /* all access holds off: mm_wait_start_dma(), and look again */
+};
+
+/* What a kind of region does in its own way. Ranges lie within the region. */
+struct umem_ops {
+	enum umem_kind kind;
+	/* Inside a hazard. failed: it was by address, and the copy has failed all the same. */
+	enum umem_way (*way)(const struct ib_umem *umem, uint64_t addr, size_t len, bool write, bool failed);
+	/*
+	 * Has pages, for an access that must fault; flags are UMEM_FAULT_*. Outside of a hazard, with the
+	 * region held. Pages that are new in its table, or negative errno. NULL: nothing of it ever faults.
+	 */
+	int (*fault)(struct ib_umem *umem, uint64_t addr, size_t len, unsigned flags);
+	/*
+	 * The slow way, always right. Outside of a hazard, with the region held. 0; -EACCES: not to be had;
+	 * -EFAULT: something must fault first.
+	 */
+	int (*copy)(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len, bool to_pages);
+	int (*atomic)(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap, uint64_t swap_add,
+		      uint64_t compare, uint64_t *orig);
+	void (*release)(struct ib_umem *umem);
+};
+
 struct ib_umem {
+	const struct umem_ops *ops;
 	struct umem_device *dev;
 	uint64_t address; /* as registered */
 	size_t length;
 	bool writable;
-	bool is_odp;
 	struct faultline_mr *stat; /* the key table's entry once there is one (set by hw), for counters */
 	struct mm_pin *pin;	   /* pinned only */
 	size_t npages;		   /* pinned only: DMA maps to give back */
@@ -50,9 +82,15 @@ struct ib_umem_odp {
 	uint64_t mapped; /* pages in the table, under umem_mutex */
 };
 
-static inline struct ib_umem_odp *to_ib_umem_odp(struct ib_umem *umem)
+static inline struct ib_umem_odp *to_ib_umem_odp(const struct ib_umem *umem)
 {
 	return (struct ib_umem_odp *)umem; /* umem is its first member */
+}
+
+/* Does it fault? Which pages it has changes then, and is no matter of registration. */
+static inline bool umem_faults(const struct ib_umem *umem)
+{
+	return umem->ops->fault;
 }
 
 /*
@@ -67,7 +105,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
 		    struct ib_umem **umem);
 
-/* Either kind. The caller has made sure, by dma_wait_key(), that no access is in flight or can begin. */
+/* Of any kind. The caller has made sure, by dma_wait_key(), that no access is in flight or can begin. */
 void ib_umem_release(struct ib_umem *umem);
 
 /*
@@ -98,24 +136,6 @@ bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len)
 
 /* Says in the key table, once umem->stat is set, whether that is so of any page. */
 void ib_umem_pinned_publish(struct ib_umem *umem);
-
-/* May pinned memory be accessed by its address? Inside a hazard; false also while all access holds off. */
-static inline bool ib_umem_pinned_intact(const struct ib_umem *umem, uint64_t addr, size_t len)
-{
-	/* pairs with stop_dma() of the event thread: either it waits for our hazard, or we see this */
-	if (__builtin_expect(__atomic_load_n(&mm_stop_dma, __ATOMIC_SEQ_CST), 0))
-		return false;
-	return !__atomic_load_n(&umem->stale, __ATOMIC_SEQ_CST) || !ib_umem_pinned_stale(umem, addr, len);
-}
-
-/*
- * The slow way, always right: through the pin. Outside of a hazard, with the region held. Counts, and the
- * first time for a region tells the user. 0 or -EACCES (pinned by mlock: not to be had).
- */
-int ib_umem_pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
-			bool to_pages);
-int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
-			  uint64_t swap_add, uint64_t compare, uint64_t *orig);
 
 /* ---- accesses in flight (dma.c) ---- */
 

@@ -6,7 +6,5 @@
 #include "umem/umem.h"
 
 bool umem_writable(unsigned access);
-void umem_odp_release(struct ib_umem_odp *odp);
-void umem_pinned_release(struct ib_umem *umem);
 
 #endif

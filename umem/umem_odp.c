@@ -320,7 +320,43 @@ bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t le
 	return true;
 }
 
+static enum umem_way way(const struct ib_umem *umem, uint64_t addr, size_t len, bool write, bool failed)
+{
+	return !failed && ib_umem_odp_present(to_ib_umem_odp(umem), addr, len, write) ? UMEM_BY_ADDRESS
+										      : UMEM_FAULT;
+}
+
+static int fault(struct ib_umem *umem, uint64_t addr, size_t len, unsigned flags)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(umem);
+	int n = ib_umem_odp_map_dma_and_lock(odp, addr, len, flags);
+
+	if (n >= 0)
+		ib_umem_odp_unlock(odp);
+	return n;
+}
+
 /* ---- life ---- */
+
+static void release(struct ib_umem *umem)
+{
+	struct ib_umem_odp *odp = to_ib_umem_odp(umem);
+
+	/* no callback after this, nor one under way */
+	mmu_interval_notifier_remove(&odp->notifier);
+	if (odp->mapped)
+		count_unmapped(odp, odp->mapped);
+	free_chunks(odp->umem.dev->seg, odp->pt_root, odp->pt_levels);
+	fl_mutex_destroy(&odp->umem_mutex);
+	free(odp);
+}
+
+static const struct umem_ops umem_odp_ops = {
+	.kind = UMEM_ODP,
+	.way = way,
+	.fault = fault,
+	.release = release,
+};
 
 int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
 		    struct ib_umem **out)
@@ -335,11 +371,11 @@ int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigne
 	odp = calloc(1, sizeof(*odp));
 	if (!odp)
 		return -ENOMEM;
+	odp->umem.ops = &umem_odp_ops;
 	odp->umem.dev = dev;
 	odp->umem.address = addr;
 	odp->umem.length = size;
 	odp->umem.writable = umem_writable(access);
-	odp->umem.is_odp = true;
 	odp->first_page = addr >> PAGE_SHIFT;
 	fl_mutex_init(&odp->umem_mutex, LOCK_UMEM_MUTEX);
 	for (odp->pt_levels = 1; pages_below(odp->pt_levels) < num_pages(odp);)
@@ -361,15 +397,4 @@ err_free:
 	fl_mutex_destroy(&odp->umem_mutex);
 	free(odp);
 	return err;
-}
-
-void umem_odp_release(struct ib_umem_odp *odp)
-{
-	/* no callback after this, nor one under way */
-	mmu_interval_notifier_remove(&odp->notifier);
-	if (odp->mapped)
-		count_unmapped(odp, odp->mapped);
-	free_chunks(odp->umem.dev->seg, odp->pt_root, odp->pt_levels);
-	fl_mutex_destroy(&odp->umem_mutex);
-	free(odp);
 }

@@ -115,6 +115,16 @@ bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len)
 	return false;
 }
 
+static enum umem_way way(const struct ib_umem *umem, uint64_t addr, size_t len, bool write, bool failed)
+{
+	if (failed) /* nobody tells of everything */
+		return UMEM_BY_COPY;
+	/* pairs with stop_dma() of the event thread: either it waits for our hazard, or we see this */
+	if (__builtin_expect(__atomic_load_n(&mm_stop_dma, __ATOMIC_SEQ_CST), 0))
+		return ib_umem_pinned_stale(umem, addr, len) ? UMEM_BY_COPY : UMEM_WAIT;
+	return ib_umem_pinned_stale(umem, addr, len) ? UMEM_BY_COPY : UMEM_BY_ADDRESS;
+}
+
 /* ---- telling ---- */
 
 /* "where [<- caller ...]"; our own frames, and those of the C library's start, say nothing */
@@ -185,7 +195,7 @@ static void report(struct ib_umem_pinned *p, uint32_t key, uint64_t addr, bool l
 		lost ? lost_text : kept_text);
 }
 
-/* ---- the slow way ---- */
+/* ---- the slow way: through the pin. It counts, and for the first time in a region it tells the user ---- */
 
 static int told(struct ib_umem *umem, uint32_t key, uint64_t addr, int err)
 {
@@ -194,14 +204,14 @@ static int told(struct ib_umem *umem, uint32_t key, uint64_t addr, int err)
 	return err ? -EACCES : 0;
 }
 
-int ib_umem_pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
-			bool to_pages)
+static int pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
+		       bool to_pages)
 {
 	return told(umem, key, addr, pin_copy(umem->pin, addr, buf, len, to_pages));
 }
 
-int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
-			  uint64_t swap_add, uint64_t compare, uint64_t *orig)
+static int pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
+			 uint64_t swap_add, uint64_t compare, uint64_t *orig)
 {
 	/* one of the CPU's that began by address before the page was taken away must not be lost */
 	dma_wait_range(addr, addr + 8);
@@ -209,6 +219,25 @@ int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, boo
 }
 
 /* ---- life ---- */
+
+static void release(struct ib_umem *umem)
+{
+	struct ib_umem_pinned *p = to_pinned(umem);
+
+	mmu_interval_notifier_remove(&p->notifier);
+	cnt_add(umem->dev->stat, FL_CNT_dma_unmaps, umem->npages);
+	unpin_user_pages(umem->pin);
+	__atomic_fetch_sub(&umem->dev->stat->counter[FL_CNT_pinned_pages], umem->npages, __ATOMIC_RELAXED);
+	free(p);
+}
+
+static const struct umem_ops umem_pinned_ops = {
+	.kind = UMEM_PINNED,
+	.way = way,
+	.copy = pinned_copy,
+	.atomic = pinned_atomic,
+	.release = release,
+};
 
 int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
 		struct ib_umem **out)
@@ -226,6 +255,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	p = calloc(1, sizeof(*p) + (npages + 63) / 64 * 8);
 	if (!p)
 		return -ENOMEM;
+	p->umem.ops = &umem_pinned_ops;
 	p->umem.dev = dev;
 	p->umem.address = addr;
 	p->umem.length = size;
@@ -255,15 +285,4 @@ err_notifier:
 err_free:
 	free(p);
 	return err == -EOVERFLOW ? -EFAULT : err;
-}
-
-void umem_pinned_release(struct ib_umem *umem)
-{
-	struct ib_umem_pinned *p = to_pinned(umem);
-
-	mmu_interval_notifier_remove(&p->notifier);
-	cnt_add(umem->dev->stat, FL_CNT_dma_unmaps, umem->npages);
-	unpin_user_pages(umem->pin);
-	__atomic_fetch_sub(&umem->dev->stat->counter[FL_CNT_pinned_pages], umem->npages, __ATOMIC_RELAXED);
-	free(p);
 }

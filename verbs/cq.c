@@ -68,10 +68,10 @@ struct ibv_cq_ex *fl_create_cq_ex(struct ibv_context *context, struct ibv_cq_ini
 				IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	const struct hca_profile *p = to_fl_context(context)->ib->device->profile;
 	uint32_t flags = attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS ? attr->flags : 0;
-	uint64_t supported = IBV_WC_STANDARD_FLAGS | (p->completion_timestamp_mask ? stamps : 0);
+	uint64_t supported = p->wc_flags | (p->completion_timestamp_mask ? stamps : 0);
 	struct verbs_cq *cq;
 
-	if ((attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
+	if (!p->wc_flags || (attr->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS) ||
 	    (flags & ~(uint32_t)IBV_CREATE_CQ_ATTR_SINGLE_THREADED) || (attr->wc_flags & ~supported))
 		return fail_null(-EOPNOTSUPP);
 	if (attr->cqe > INT32_MAX || attr->comp_vector > INT32_MAX)

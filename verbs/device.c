@@ -20,8 +20,9 @@ static struct verbs_device *make_device(struct ib_device *ib)
 	if (!d)
 		return NULL;
 	d->ib = ib;
-	d->device.node_type = IBV_NODE_CA;
-	d->device.transport_type = IBV_TRANSPORT_IB;
+	d->device.node_type = ib->profile->unspecified ? IBV_NODE_UNSPECIFIED : IBV_NODE_CA;
+	d->device.transport_type =
+		ib->profile->unspecified ? IBV_TRANSPORT_UNSPECIFIED : IBV_TRANSPORT_IB;
 	memcpy(d->device.name, ib->name, sizeof(d->device.name));
 	snprintf(d->device.dev_name, sizeof(d->device.dev_name), "uverbs%u", ib->index);
 	/* where the kernel would have them, for those who print them: nothing is there */

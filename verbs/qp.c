@@ -68,12 +68,14 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 
 struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
+	const struct hca_profile *p = to_fl_context(context)->ib->device->profile;
 	bool builders = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
 	if ((attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
 					   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) ||
-	    (builders && (attr->send_ops_flags & ~fl_qp_ex_ops(attr->qp_type))))
+	    (builders && (!p->qp_builders ||
+			  (attr->send_ops_flags & ~fl_qp_ex_ops(p, attr->qp_type)))))
 		return fail_null(-EOPNOTSUPP);
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(-EINVAL);

@@ -301,15 +301,18 @@ static int wr_complete(struct ibv_qp_ex *qpx)
 	return err;
 }
 
-uint64_t fl_qp_ex_ops(enum ibv_qp_type type)
+uint64_t fl_qp_ex_ops(const struct hca_profile *profile, enum ibv_qp_type type)
 {
 	const uint64_t send = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	const uint64_t write = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+	const uint64_t atomic =
+		profile->attr.atomic_cap == IBV_ATOMIC_NONE
+			? 0
+			: IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 	switch (type) {
 	case IBV_QPT_RC:
-		return send | write | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		return send | write | IBV_QP_EX_WITH_RDMA_READ | atomic;
 	case IBV_QPT_UC:
 		return send | write;
 	case IBV_QPT_UD:

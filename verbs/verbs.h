@@ -212,7 +212,7 @@ uint64_t fl_device_clock(uint64_t ns, uint64_t khz, uint64_t mask);
 int fl_qp_ex_init(struct verbs_qp *qp);
 void fl_qp_ex_free(struct verbs_qp *qp);
 /* the work requests that the builders can make for a QP of this type; bits of send_ops_flags */
-uint64_t fl_qp_ex_ops(enum ibv_qp_type type);
+uint64_t fl_qp_ex_ops(const struct hca_profile *profile, enum ibv_qp_type type);
 
 /* ah.c */
 const struct hca_av *fl_av(struct ibv_ah *ah);

@@ -56,11 +56,14 @@ const struct hca_profile hca_profile_mlx5 = {
 	.active_width = 2,  /* 4X */
 	.active_speed = 32, /* EDR: 100 Gb/s */
 	.gid_tbl_len = 256,
+	.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	.max_msg_sz = 1u << 31,
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB,
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.dmabuf = HCA_DMABUF_DYNAMIC,
-	.odp_refused = 0,
+	.qp_builders = true,
+	.wc_flags = IBV_WC_STANDARD_FLAGS,
+	.cq_resize = true,
 };

@@ -51,11 +51,16 @@ const struct hca_profile hca_profile_rxe = {
 	.active_width = 1, /* 1X */
 	.active_speed = 1, /* SDR: 2.5 Gb/s, as rxe says */
 	.gid_tbl_len = 1024,
+	.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
 	.max_msg_sz = 1u << 31,
+	.max_vl_num = 1,
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 			    IBV_ACCESS_ON_DEMAND,
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD,
 	.dmabuf = HCA_DMABUF_NONE,
 	.cap_rounding_pow2 = true,
+	.qp_builders = true,
+	.wc_flags = IBV_WC_STANDARD_FLAGS,
+	.cq_resize = true,
 };

@@ -151,11 +151,11 @@ struct faultline_mr {
 	uint64_t pt;	 /* offset of the root of the page-present table; 0: none, always present */
 	uint32_t pt_levels;
 	uint32_t device;	    /* index into devices */
+	uint32_t stale; /* pinned: the application has taken some of it away; never 0 again */
+	uint32_t reserved0;
 #define FAULTLINE_X(name, gauge, help) uint64_t name;
 	FAULTLINE_MR_COUNTERS(FAULTLINE_X)
 #undef FAULTLINE_X
-	uint32_t stale; /* pinned: the application has taken some of it away; never 0 again */
-	uint32_t reserved_stale;
 	uint64_t reserved[2];
 	uint32_t histogram[FL_HIST_NUM][FAULTLINE_BUCKETS]; /* wraps */
 };

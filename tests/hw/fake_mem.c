@@ -36,33 +36,9 @@ static bool touches(const struct fake_range *r, uint64_t start, uint64_t len)
 	return start < r->end && start + len > r->start;
 }
 
-struct ib_umem *fake_umem(void *addr, size_t len, bool odp)
-{
-	struct fake_odp *u = calloc(1, sizeof(*u));
-	struct ib_umem *umem = &u->odp.umem;
-
-	if (!u)
-		abort();
-	umem->address = (uintptr_t)addr;
-	umem->length = len;
-	umem->writable = true;
-	umem->is_odp = odp;
-	if (odp) {
-		u->first = umem->address >> PAGE_SHIFT;
-		u->pages = ((umem->address + len - 1) >> PAGE_SHIFT) - u->first + 1;
-		u->pt = calloc(u->pages, 1);
-		fl_mutex_init(&u->odp.umem_mutex, LOCK_UMEM_MUTEX);
-	}
-	return umem;
-}
-
 void ib_umem_release(struct ib_umem *umem)
 {
-	struct fake_odp *u = (struct fake_odp *)umem;
-
-	__atomic_fetch_add(&fake_released, 1, __ATOMIC_RELAXED);
-	free(u->pt);
-	free(u);
+	umem->ops->release(umem);
 }
 
 static void set_pages(struct fake_odp *u, uint64_t start, uint64_t end, uint8_t v)
@@ -79,16 +55,16 @@ void fake_invalidate(struct ib_umem *umem, uint64_t start, uint64_t end)
 	set_pages((struct fake_odp *)umem, start, end, UMEM_PT_NONE);
 }
 
-bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t len, bool write)
+static enum umem_way odp_way(const struct ib_umem *umem, uint64_t addr, size_t len, bool write, bool failed)
 {
-	const struct fake_odp *u = (const struct fake_odp *)odp;
+	const struct fake_odp *u = (const struct fake_odp *)umem;
 	uint8_t need = write ? UMEM_PT_WRITE : UMEM_PT_READ;
 	uint64_t p;
 
 	for (p = addr >> PAGE_SHIFT; p <= (addr + len - 1) >> PAGE_SHIFT; p++)
-		if ((__atomic_load_n(&u->pt[p - u->first], __ATOMIC_ACQUIRE) & need) != need)
-			return false;
-	return true;
+		if (failed || (__atomic_load_n(&u->pt[p - u->first], __ATOMIC_ACQUIRE) & need) != need)
+			return UMEM_FAULT;
+	return UMEM_BY_ADDRESS;
 }
 
 /* nothing that is pinned here is ever taken away, and what is broken is so for the pin as well */
@@ -98,19 +74,19 @@ void mm_wait_start_dma(void)
 {
 }
 
-bool ib_umem_pinned_stale(const struct ib_umem *umem, uint64_t addr, size_t len)
+static enum umem_way pinned_way(const struct ib_umem *umem, uint64_t addr, size_t len, bool write,
+				bool failed)
 {
-	return false;
+	return failed ? UMEM_BY_COPY : UMEM_BY_ADDRESS;
 }
 
-int ib_umem_pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len,
-			bool to_pages)
+static int pinned_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len, bool to_pages)
 {
 	return -EACCES;
 }
 
-int ib_umem_pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap,
-			  uint64_t swap_add, uint64_t compare, uint64_t *orig)
+static int pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap, uint64_t swap_add,
+			 uint64_t compare, uint64_t *orig)
 {
 	return -EACCES;
 }
@@ -154,9 +130,9 @@ void fake_gate_close(void)
 	pthread_mutex_unlock(&gate);
 }
 
-int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags)
+static int odp_fault(struct ib_umem *umem, uint64_t addr, size_t len, unsigned flags)
 {
-	struct fake_odp *u = (struct fake_odp *)odp;
+	struct fake_odp *u = (struct fake_odp *)umem;
 	int rc;
 
 	if (announced) {
@@ -175,9 +151,47 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		if (rc)
 			return rc;
 	}
-	fl_lock(&odp->umem_mutex);
+	fl_lock(&u->odp.umem_mutex);
 	set_pages(u, addr, addr + len, flags & UMEM_FAULT_WRITE ? UMEM_PT_WRITE : UMEM_PT_READ);
+	fl_unlock(&u->odp.umem_mutex);
 	return 1;
+}
+
+static void fake_release(struct ib_umem *umem)
+{
+	struct fake_odp *u = (struct fake_odp *)umem;
+
+	__atomic_fetch_add(&fake_released, 1, __ATOMIC_RELAXED);
+	free(u->pt);
+	free(u);
+}
+
+static const struct umem_ops pinned_ops = {.kind = UMEM_PINNED,
+					   .way = pinned_way,
+					   .copy = pinned_copy,
+					   .atomic = pinned_atomic,
+					   .release = fake_release};
+static const struct umem_ops odp_ops = {
+	.kind = UMEM_ODP, .way = odp_way, .fault = odp_fault, .release = fake_release};
+
+struct ib_umem *fake_umem(void *addr, size_t len, bool odp)
+{
+	struct fake_odp *u = calloc(1, sizeof(*u));
+	struct ib_umem *umem = &u->odp.umem;
+
+	if (!u)
+		abort();
+	umem->address = (uintptr_t)addr;
+	umem->length = len;
+	umem->writable = true;
+	umem->ops = odp ? &odp_ops : &pinned_ops;
+	if (odp) {
+		u->first = umem->address >> PAGE_SHIFT;
+		u->pages = ((umem->address + len - 1) >> PAGE_SHIFT) - u->first + 1;
+		u->pt = calloc(u->pages, 1);
+		fl_mutex_init(&u->odp.umem_mutex, LOCK_UMEM_MUTEX);
+	}
+	return umem;
 }
 
 /* ---- accesses ---- */

@@ -15,7 +15,7 @@ struct fake_range {
 extern struct fake_range fake_sleeps; /* faults in it would sleep: a worker must wait at the gate */
 extern struct fake_range fake_denied; /* faults in it fail with -EFAULT */
 extern struct fake_range fake_broken; /* copies to or from it fail, whatever the table says */
-extern unsigned fake_faults, fake_forced; /* calls of ib_umem_odp_map_dma_and_lock(); those with FORCE */
+extern unsigned fake_faults, fake_forced; /* faults to resolve; those with FORCE */
 extern unsigned fake_released;		  /* regions given back */
 extern unsigned fake_key_waits;		  /* calls of dma_wait_key() */
 

@@ -70,10 +70,10 @@ static void pinned(void)
 	CHECK(u->stale && v->stale && stale(u, m + 5 * P) && stale(v, m + 5 * P));
 	CHECK(!stale(u, m + 4 * P) && !stale(v, m + 6 * P));
 	if (strcmp(pin_how(u->pin), "mlock")) {
-		CHECK(!ib_umem_pinned_copy(u, KEY, (uintptr_t)m + 5 * P, b, 7, false) && !strcmp(b, "before"));
-		CHECK(!ib_umem_pinned_copy(v, KEY, (uintptr_t)m + 5 * P, b, 7, false) && !strcmp(b, "before"));
+		CHECK(!u->ops->copy(u, KEY, (uintptr_t)m + 5 * P, b, 7, false) && !strcmp(b, "before"));
+		CHECK(!v->ops->copy(v, KEY, (uintptr_t)m + 5 * P, b, 7, false) && !strcmp(b, "before"));
 	} else {
-		CHECK(ib_umem_pinned_copy(u, KEY, (uintptr_t)m + 5 * P, b, 7, false) == -EACCES);
+		CHECK(u->ops->copy(u, KEY, (uintptr_t)m + 5 * P, b, 7, false) == -EACCES);
 	}
 	ib_umem_release(u);
 	if (strcmp(pin_how(v->pin), "mlock"))

@@ -18,7 +18,7 @@ static uint64_t by_address, by_pin;
 static void dev_write(char *at, const void *buf, size_t n)
 {
 	struct faultline_hazard *h = dma_begin((uintptr_t)at, (uintptr_t)at + n, KEY);
-	bool intact = ib_umem_pinned_intact(umem, (uintptr_t)at, n);
+	bool intact = umem->ops->way(umem, (uintptr_t)at, n, false, false) == UMEM_BY_ADDRESS;
 	bool stale = ib_umem_pinned_stale(umem, (uintptr_t)at, n);
 	bool done = intact && !copy_guarded(at, buf, n);
 
@@ -32,7 +32,7 @@ static void dev_write(char *at, const void *buf, size_t n)
 		dev_write(at, buf, n);
 		return;
 	}
-	CHECK(!ib_umem_pinned_copy(umem, KEY, (uintptr_t)at, (void *)(uintptr_t)buf, n, true));
+	CHECK(!umem->ops->copy(umem, KEY, (uintptr_t)at, (void *)(uintptr_t)buf, n, true));
 	__atomic_fetch_add(&by_pin, 1, __ATOMIC_RELAXED);
 }
 
@@ -86,7 +86,7 @@ static void round_of(int how)
 	for (size_t i = 0; ours && i < PAGES * P; i++)
 		CHECK(!m[i]);
 	dev_write(m + 10, "pinned pages", 12);
-	CHECK(!ib_umem_pinned_copy(umem, KEY, (uintptr_t)m + 10, copy, 12, false));
+	CHECK(!umem->ops->copy(umem, KEY, (uintptr_t)m + 10, copy, 12, false));
 	CHECK(!memcmp(copy, "pinned pages", 12) && (!ours || !m[10]));
 	ib_umem_release(umem);
 	if (ours)

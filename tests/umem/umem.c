@@ -16,7 +16,7 @@ static void pinned(void)
 	struct ib_umem *hole;
 
 	CHECK(ib_umem_get(&dev, (uintptr_t)gone(16 * P), P, 0, &hole) == -EFAULT);
-	CHECK(u->npages == 3 && u->writable && !u->is_odp);
+	CHECK(u->npages == 3 && u->writable && u->ops->kind == UMEM_PINNED);
 	CHECK(cnt(FL_CNT_pinned_pages) == 3 && cnt(FL_CNT_dma_maps) == maps + 3);
 	ib_umem_release(u);
 	CHECK(cnt(FL_CNT_pinned_pages) == 0);
