@@ -15,6 +15,7 @@ help:
 	@echo 'make demo     install what is missing, build, and run two processes over the device'
 	@echo 'make check    the same set-up, then all tests, also under sanitizers'
 	@echo 'make bench    measure, print a table'
+	@echo 'make interop  against the kernel'\''s soft RoCE, in a guest that is booted for it'
 	@echo 'make asan     tests under the address and undefined-behaviour sanitizers only'
 	@echo 'make tsan     tests under the thread sanitizer only'
 	@echo 'make install  to PREFIX (now $(PREFIX)), under DESTDIR'
@@ -40,6 +41,10 @@ bench: setup
 	@$(MAKE) --no-print-directory all
 	@meson test -C $(BUILD) --benchmark --verbose --num-processes 1
 
+interop: setup
+	@$(MAKE) --no-print-directory all
+	@sh scripts/interop.sh $(BUILD) $(CASES)
+
 install: all
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
 	@ninja -C $(BUILD)
@@ -48,4 +53,4 @@ install: all
 clean:
 	rm -rf $(BUILD) build-asan build-tsan
 
-.PHONY: all help setup demo check asan tsan bench install clean
+.PHONY: all help setup demo check asan tsan bench interop install clean

@@ -13,6 +13,70 @@
 #include "net/net.h"
 #include "util/config.h"
 
+struct flag {
+	uint32_t bit;
+	const char *word;
+};
+
+static const struct flag odp_flags[] = {
+	{IBV_ODP_SUPPORT_SEND, "send"},	    {IBV_ODP_SUPPORT_RECV, "recv"},
+	{IBV_ODP_SUPPORT_WRITE, "write"},   {IBV_ODP_SUPPORT_READ, "read"},
+	{IBV_ODP_SUPPORT_ATOMIC, "atomic"}, {IBV_ODP_SUPPORT_SRQ_RECV, "srq"},
+	{0},
+};
+
+static const struct flag qp_flags[] = {
+	{1u << IBV_QPT_RC, "RC"},
+	{1u << IBV_QPT_UC, "UC"},
+	{1u << IBV_QPT_UD, "UD"},
+	{1u << IBV_QPT_XRC_SEND, "XRC"},
+	{0},
+};
+
+static const struct flag access_flags[] = {
+	{IBV_ACCESS_LOCAL_WRITE, "local write"},
+	{IBV_ACCESS_REMOTE_WRITE, "remote write"},
+	{IBV_ACCESS_REMOTE_READ, "remote read"},
+	{IBV_ACCESS_REMOTE_ATOMIC, "remote atomic"},
+	{IBV_ACCESS_MW_BIND, "mw bind"},
+	{IBV_ACCESS_ZERO_BASED, "zero based"},
+	{IBV_ACCESS_ON_DEMAND, "on demand"},
+	{IBV_ACCESS_HUGETLB, "hugetlb"},
+	{0},
+};
+
+static const char *const dmabuf_words[] = {
+	[HCA_DMABUF_NONE] = "none",
+	[HCA_DMABUF_DYNAMIC] = "dynamic",
+	[HCA_DMABUF_PINNED] = "pinned",
+	[HCA_DMABUF_PINNED_REVOCABLE] = "pinned, revocable",
+};
+
+static const char *const atomic_words[] = {
+	[IBV_ATOMIC_NONE] = "none", /* HCA: among QPs of the device; GLOB: and with CPUs */
+	[IBV_ATOMIC_HCA] = "hca",
+	[IBV_ATOMIC_GLOB] = "glob",
+};
+
+/* the words of the bits that are set; "-" for none */
+static const char *words(uint32_t bits, const struct flag *flags, char *buf, size_t size)
+{
+	FILE *f = fmemopen(buf, size, "w");
+	const char *sep = "";
+
+	snprintf(buf, size, "-");
+	if (!f)
+		return buf;
+	for (; flags->word; flags++) {
+		if (bits & flags->bit) {
+			fprintf(f, "%s%s", sep, flags->word);
+			sep = " ";
+		}
+	}
+	fclose(f);
+	return buf;
+}
+
 static const char *odp_words(const struct hca_profile *p)
 {
 	if (!(p->odp.general_caps & IBV_ODP_SUPPORT))
@@ -55,17 +119,48 @@ static unsigned name_devices(const struct fl_config *cfg, struct named out[FAULT
 	return n;
 }
 
+static void profile_tables(void)
+{
+	const struct hca_profile *const *p;
+	char buf[3][64];
+
+	printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", "PROFILE", "ON DEMAND", "DMA-BUF", "QP TYPES",
+	       "ATOMICS", "SRQ", "DESCRIPTION");
+	for (p = hca_profiles; *p; p++)
+		printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", (*p)->name, odp_words(*p),
+		       dmabuf_words[(*p)->dmabuf],
+		       words((*p)->qp_types, qp_flags, buf[0], sizeof(buf[0])),
+		       atomic_words[(*p)->attr.atomic_cap], (*p)->attr.max_srq ? "yes" : "no",
+		       (*p)->description);
+
+	printf("\n%-9s %-36s %-20s %s\n", "ON DEMAND", "RC", "UC", "UD");
+	for (p = hca_profiles; *p; p++)
+		printf("%-9s %-36s %-20s %s\n", (*p)->name,
+		       words((*p)->odp.per_transport_caps.rc_odp_caps, odp_flags, buf[0],
+			     sizeof(buf[0])),
+		       words((*p)->odp.per_transport_caps.uc_odp_caps, odp_flags, buf[1],
+			     sizeof(buf[1])),
+		       words((*p)->odp.per_transport_caps.ud_odp_caps, odp_flags, buf[2],
+			     sizeof(buf[2])));
+
+	printf("\n%-9s %6s %8s %5s %7s %6s %8s %7s %11s\n", "LIMITS", "QPS", "WRS", "SGES", "INLINE",
+	       "READS", "CQES", "MRS", "MESSAGE");
+	for (p = hca_profiles; *p; p++) {
+		const struct ibv_device_attr *a = &(*p)->attr;
+
+		printf("%-9s %6d %8d %5d %7u %6d %8d %7d %11u\n", (*p)->name, a->max_qp, a->max_qp_wr,
+		       a->max_sge, (*p)->max_inline_data, a->max_qp_rd_atom, a->max_cqe, a->max_mr,
+		       (*p)->max_msg_sz);
+	}
+}
+
 static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 {
 	struct named dev[FAULTLINE_MAX_DEVICES];
 	unsigned num = name_devices(cfg, dev);
 	char gid[INET6_ADDRSTRLEN];
 
-	printf("%-10s %-19s %s\n", "PROFILE", "ON DEMAND", "DESCRIPTION");
-	for (unsigned i = 0; hca_profiles[i]; i++)
-		printf("%-10s %-19s %s\n", hca_profiles[i]->name, odp_words(hca_profiles[i]),
-		       hca_profiles[i]->description);
-
+	profile_tables();
 	printf("\n%-16s %-10s %-10s %5s  %s\n", "DEVICE", "PROFILE", "NETDEV", "MTU", "GIDS");
 	for (unsigned i = 0; i < num; i++) {
 		printf("%-16s %-10s %-10s %5d ", dev[i].name, dev[i].profile->name, nd->name,
@@ -74,6 +169,52 @@ static void text(const struct fl_config *cfg, const struct netdev_info *nd)
 			printf(" %u:%s", g, gid_text(nd->gid[g], gid));
 		putchar('\n');
 	}
+}
+
+static void add_words(cJSON *obj, const char *name, uint32_t bits, const struct flag *flags)
+{
+	cJSON *array = cJSON_AddArrayToObject(obj, name);
+
+	for (; flags->word; flags++) {
+		if (bits & flags->bit)
+			cJSON_AddItemToArray(array, cJSON_CreateString(flags->word));
+	}
+}
+
+static cJSON *profile_json(const struct hca_profile *p)
+{
+	const struct ibv_device_attr *a = &p->attr;
+	cJSON *obj = cJSON_CreateObject(), *odp, *limits;
+
+	cJSON_AddStringToObject(obj, "name", p->name);
+	cJSON_AddStringToObject(obj, "description", p->description);
+	cJSON_AddStringToObject(obj, "on_demand", odp_words(p));
+	odp = cJSON_AddObjectToObject(obj, "on_demand_operations");
+	add_words(odp, "rc", p->odp.per_transport_caps.rc_odp_caps, odp_flags);
+	add_words(odp, "uc", p->odp.per_transport_caps.uc_odp_caps, odp_flags);
+	add_words(odp, "ud", p->odp.per_transport_caps.ud_odp_caps, odp_flags);
+	add_words(odp, "xrc", p->xrc_odp_caps, odp_flags);
+	cJSON_AddStringToObject(obj, "dma_buf", dmabuf_words[p->dmabuf]);
+	add_words(obj, "qp_types", p->qp_types, qp_flags);
+	cJSON_AddStringToObject(obj, "atomics", atomic_words[a->atomic_cap]);
+	add_words(obj, "access", p->access_supported, access_flags);
+	cJSON_AddNumberToObject(obj, "vendor_id", a->vendor_id);
+	cJSON_AddNumberToObject(obj, "vendor_part_id", a->vendor_part_id);
+	limits = cJSON_AddObjectToObject(obj, "limits");
+	cJSON_AddNumberToObject(limits, "qp", a->max_qp);
+	cJSON_AddNumberToObject(limits, "qp_wr", a->max_qp_wr);
+	cJSON_AddNumberToObject(limits, "sge", a->max_sge);
+	cJSON_AddNumberToObject(limits, "inline_data", p->max_inline_data);
+	cJSON_AddNumberToObject(limits, "qp_rd_atom", a->max_qp_rd_atom);
+	cJSON_AddNumberToObject(limits, "qp_init_rd_atom", a->max_qp_init_rd_atom);
+	cJSON_AddNumberToObject(limits, "cq", a->max_cq);
+	cJSON_AddNumberToObject(limits, "cqe", a->max_cqe);
+	cJSON_AddNumberToObject(limits, "mr", a->max_mr);
+	cJSON_AddNumberToObject(limits, "mr_size", (double)a->max_mr_size);
+	cJSON_AddNumberToObject(limits, "srq", a->max_srq);
+	cJSON_AddNumberToObject(limits, "gid", p->gid_tbl_len);
+	cJSON_AddNumberToObject(limits, "msg_size", p->max_msg_sz);
+	return obj;
 }
 
 static void json(const struct fl_config *cfg, const struct netdev_info *nd)
@@ -85,14 +226,8 @@ static void json(const struct fl_config *cfg, const struct netdev_info *nd)
 	cJSON *profiles = cJSON_AddArrayToObject(root, "profiles");
 	cJSON *devices = cJSON_AddArrayToObject(root, "devices");
 
-	for (unsigned i = 0; hca_profiles[i]; i++) {
-		cJSON *obj = cJSON_CreateObject();
-
-		cJSON_AddStringToObject(obj, "name", hca_profiles[i]->name);
-		cJSON_AddStringToObject(obj, "on_demand", odp_words(hca_profiles[i]));
-		cJSON_AddStringToObject(obj, "description", hca_profiles[i]->description);
-		cJSON_AddItemToArray(profiles, obj);
-	}
+	for (unsigned i = 0; hca_profiles[i]; i++)
+		cJSON_AddItemToArray(profiles, profile_json(hca_profiles[i]));
 	for (unsigned i = 0; i < num; i++) {
 		cJSON *obj = cJSON_CreateObject(), *gids;
 
@@ -114,7 +249,7 @@ static void json(const struct fl_config *cfg, const struct netdev_info *nd)
 static void help(void)
 {
 	printf("Usage: faultline devices [OPTIONS]\n\n"
-	       "Lists the device profiles, and the devices that a program under 'faultline run' would\n"
+	       "Lists the device profiles with what each can do, and the devices that a program under 'faultline run' would\n"
 	       "find with the settings as they are.\n\n"
 	       "  -d, --device PROFILE[,PROFILE]\n"
 	       "  -i, --netdev INTERFACE\n"

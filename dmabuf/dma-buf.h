@@ -38,8 +38,9 @@
  * 11	Memory that cannot be reached by a copy on the CPU (which our DMA is) is refused at attach, in words.
  * 12	Who imports keeps a reference, so the application may close its descriptor.
  *
- * Locks: resv (LOCK_DMA_RESV) before the importers' (LOCK_UMEM_MUTEX and others) and before the exporter's
- * (LOCK_DMA_EXPORTER); LOCK_DMA_BUF, the table of buffers, is taken under neither.
+ * Locks: LOCK_DMA_BUF (the table of buffers), then resv (LOCK_DMA_RESV), then the exporter's (LOCK_DMA_EXPORTER),
+ * then the importers' (LOCK_MR_TABLE, LOCK_UMEM_MUTEX and others), which are not held when any function of this
+ * room is called: map and unmap allocate and free.
  */
 #ifndef FL_DMABUF_DMA_BUF_H
 #define FL_DMABUF_DMA_BUF_H
@@ -121,6 +122,7 @@ struct dma_buf {
 	bool exported;		   /* there are such descriptors, or there were at the last look */
 	int file;		   /* our own description of the file, close-on-exec; -1: foreign */
 	int watch;		   /* tells when a description of the file was closed; -1: none */
+	unsigned descriptions;	   /* how many dma_buf_fd() has opened */
 	bool cpu_mappable;	   /* the application may mmap() the descriptor itself */
 	int fail[DMA_BUF_FAIL_NUM]; /* errno to fail with, one shot; atomic */
 };

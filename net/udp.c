@@ -110,7 +110,9 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 	if (addr->ss_family == AF_INET)
 		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu));
 	else
-		ret = setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
+		/* RoCEv2 may leave the UDP checksum out (A17.3.1.1), and rxe does; over IPv6 that is to be allowed */
+		ret = setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
 	if (ret || bind(fd, (const struct sockaddr *)addr, len))
 		goto err;

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-2-Clause
 # Installs the Debian packages of packages.txt that are missing; silent and without apt when all are there.
+#   setup.sh [X]     those "only for X" too
 set -eu
 list=$(dirname "$0")/packages.txt
 
@@ -10,7 +11,7 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 missing=
-for p in $(sed 's/#.*//' "$list"); do
+for p in $(awk -v also="${1:-}" '/^# only for / { skip = $4 != also } !skip { sub(/#.*/, ""); print }' "$list"); do
 	status=$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)
 	case $status in *installed*) [ "$status" != not-installed ] && continue ;; esac
 	missing="$missing $p"

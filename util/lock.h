@@ -20,6 +20,7 @@ enum lock_rank {
 	LOCK_EVENT,	    /* a completion channel's or a context's queue of events */
 	LOCK_DMA_BUF,	    /* the process's table of dma-bufs, and their references */
 	LOCK_DMA_RESV,	    /* a dma-buf's reservation; several at once only by dmabuf/dma-resv.h */
+	LOCK_DMA_EXPORTER,  /* an exporter's memory: which buffer has which part of it */
 	LOCK_MR_TABLE,	    /* handing out and taking back keys */
 	LOCK_PF_QUEUE,	    /* the page-fault queue */
 	LOCK_UMEM_RWSEM,    /* the interval tree of on-demand regions */
@@ -29,7 +30,6 @@ enum lock_rank {
 	LOCK_NET_TX,	    /* producer side of one ring, or of a UDP socket's batch */
 	LOCK_NET_PEER,	    /* our hazard at one peer, and what we have mapped of it */
 	LOCK_TIMER,	    /* the timer heap */
-	LOCK_DMA_EXPORTER,  /* an exporter's memory: which buffer has which part of it */
 	LOCK_LEAF,	    /* anything that takes no other lock inside */
 };
 

@@ -19,7 +19,7 @@
 
 const struct hca_profile hca_profile_bnxt_re = {
 	.name = "bnxt_re",
-	.description = "Broadcom BCM57508 (bnxt_re): no ODP",
+	.description = "Broadcom BCM57508 (bnxt_re)",
 	.attr = {
 		.fw_ver = "229.0.0.0",
 		.max_mr_size = 1ull << 39,

@@ -20,7 +20,7 @@
 
 const struct hca_profile hca_profile_efa = {
 	.name = "efa",
-	.description = "Amazon EFA (efa): UD only (SRD not yet), no ODP",
+	.description = "Amazon EFA (efa), without its SRD",
 	.unspecified = true,
 	.attr = {
 		.fw_ver = "0.0.0.0",

@@ -19,7 +19,7 @@
 
 const struct hca_profile hca_profile_irdma = {
 	.name = "irdma",
-	.description = "Intel E810 (irdma): no ODP, no atomics",
+	.description = "Intel E810 (irdma)",
 	.attr = {
 		.fw_ver = "1.74",
 		.max_mr_size = 0x200000000000,

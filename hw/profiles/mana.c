@@ -15,7 +15,7 @@
 
 const struct hca_profile hca_profile_mana = {
 	.name = "mana",
-	.description = "Microsoft Azure (mana_ib): RC only, no ODP, no atomics",
+	.description = "Microsoft Azure (mana_ib)",
 	.attr = {
 		.fw_ver = "0.0.0",
 		.max_mr_size = UINT64_MAX,

@@ -16,7 +16,7 @@
 
 const struct hca_profile hca_profile_mlx5 = {
 	.name = "mlx5",
-	.description = "ConnectX (mlx5_ib): ODP, dynamic dma-buf",
+	.description = "ConnectX (mlx5_ib)",
 	.attr = {
 		.fw_ver = "16.35.4030",
 		.max_mr_size = UINT64_MAX,

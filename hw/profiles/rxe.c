@@ -14,7 +14,7 @@
 
 const struct hca_profile hca_profile_rxe = {
 	.name = "rxe",
-	.description = "soft RoCE (rdma_rxe): explicit ODP, no dma-buf",
+	.description = "soft RoCE (rdma_rxe)",
 	.attr = {
 		.fw_ver = "0.0.0",
 		.max_mr_size = UINT64_MAX,

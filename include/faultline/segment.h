@@ -53,6 +53,15 @@
 	X(rx_backlog_drop, 0, "packets dropped since a paused QP had too many waiting")            \
 	X(rx_qkey_err, 0, "datagrams dropped for a wrong Q_Key")                                   \
 	X(rx_no_recv, 0, "datagrams dropped for want of a receive")                                \
+	X(impair_lost, 0, "packets lost on purpose (impair)")                                      \
+	X(impair_reordered, 0, "packets held back on purpose until later ones had gone")           \
+	X(impair_dup, 0, "packets sent twice on purpose")                                          \
+	X(impair_delayed, 0, "packets delayed on purpose")                                         \
+	X(impair_corrupted, 0, "packets corrupted on purpose; links without an ICRC lose them")    \
+	X(impair_ecn, 0, "packets marked on purpose as having met congestion")                     \
+	X(rx_ecn_marked, 0, "packets received that met congestion on their way")                   \
+	X(np_cnp_sent, 0, "congestion notifications sent")                                         \
+	X(rp_cnp_handled, 0, "congestion notifications received, and obeyed")                      \
 	X(local_access_err, 0, "accesses refused by key, PD, bounds or rights, this side")         \
 	X(remote_access_err, 0, "accesses refused by key, PD, bounds or rights, for a peer")       \
 	X(page_faults, 0, "page faults the device resolved, in pages")                             \
@@ -84,7 +93,13 @@
 	X(srq, 1, "SRQs")                                                                          \
 	X(ah, 1, "address handles")                                                                \
 	X(mr_pinned, 1, "pinned MRs")                                                              \
-	X(mr_odp, 1, "on-demand MRs")
+	X(mr_odp, 1, "on-demand MRs")                                                              \
+	X(dmabuf_attachments, 1, "dma-bufs attached")                                              \
+	X(dmabuf_pins, 1, "pins of dma-bufs")                                                      \
+	X(dmabuf_maps, 0, "dma-bufs mapped")                                                       \
+	X(dmabuf_unmaps, 0, "dma-bufs unmapped")                                                   \
+	X(dmabuf_invalidations, 0, "dma-buf mappings that a move took away")                       \
+	X(dmabuf_revocations, 0, "pinned dma-bufs that their exporter took back")
 
 enum faultline_counter {
 #define FAULTLINE_X(name, gauge, help) FL_CNT_##name,

@@ -34,10 +34,19 @@ expect 2 "$FAULTLINE" devices extra
 
 expect 0 "$FAULTLINE" devices
 says out '^PROFILE' '^mlx5 ' '^rxe ' '^DEVICE' '^mlx5_fl0 '
+says out '^mlx5 .* dynamic ' '^rxe  *explicit  *none ' '^irdma  *none  *pinned, revocable  *RC UD  *none ' \
+	'^mana  *none  *pinned  *RC  *none ' '^efa  *none  *pinned  *UD '
 expect 0 "$FAULTLINE" devices --device rxe,mlx5,rxe --netdev lo
 says out '^rxe_fl0 ' '^mlx5_fl0 ' '^rxe_fl1 '
 expect 0 "$FAULTLINE" devices --json
-python3 -m json.tool <"$tmp/out" >/dev/null || fail "devices --json is no JSON"
+python3 - <<'EOF' "$tmp/out" || fail "devices --json: wrong"
+import json, sys
+p = {p["name"]: p for p in json.load(open(sys.argv[1]))["profiles"]}
+assert set(p) == {"mlx5", "rxe", "irdma", "bnxt_re", "mana", "efa"}, p.keys()
+assert p["mlx5"]["on_demand_operations"]["ud"] == ["send"] and "on demand" in p["mlx5"]["access"]
+assert p["irdma"]["dma_buf"] == "pinned, revocable" and p["irdma"]["limits"]["sge"] == 13
+assert not any(p[n]["on_demand_operations"]["rc"] for n in ("irdma", "bnxt_re", "mana", "efa"))
+EOF
 
 "$FAULTLINE" --help >/dev/full 2>"$tmp/err" && fail "a full disk is not noticed"
 says err 'No space left'

@@ -1,0 +1,740 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A GPU: a small memory whose buffers move. The device's memory is one mapping; a buffer that was evicted is in a
+ * memfd of its own. Where a buffer is, is its *place*, and a place outlives the buffer's stay in it: every
+ * mapping that an importer has of it holds it too. So a stale mapping never shows another buffer's bytes, and
+ * memory that importers do not unmap is not free (it counts as stale; who needs it waits up to a second).
+ *
+ * A move, with the reservation held: tell the importers, wait for the fences (accesses under way and an earlier
+ * move), switch the place, publish a fence. Only then is the lock given up and are the bytes copied; whoever maps in
+ * the meantime gets the new place and has to wait for the fence. The old place is overwritten with a pattern, and if
+ * mappings of it are left then, the last unmap looks whether somebody has written to it since.
+ *
+ * Eviction takes from the old end of a list that is in the order of last use. It runs on top of whatever lock of
+ * another buffer its caller has, so it tries the victims' reservations and passes over those that are held. It
+ * takes no reference: release() takes the reservation too, and the list's lock after it, so that a victim that
+ * was found on the list and locked cannot go away before it is unlocked, nor before its fence is signalled.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "dmabuf/exporter.h"
+#include "dmabuf/rules.h"
+#include "dmabuf/vram_mm.h"
+#include "util/log.h"
+
+#define PATTERN	 0xdb /* what is left where a buffer was */
+#define STALE_MS 1000 /* how long importers may take to unmap */
+
+struct vram {
+	struct faultline_dmabuf_device *dev;
+	int fd;
+	char *base;
+
+	/* under dev->lock */
+	struct vram_mm mm;
+	struct cds_list_head lru; /* buffers in device memory, the least recently used first */
+	uint64_t stale;		  /* bytes in places that no buffer is in */
+	uint64_t moves, evictions, returns;
+};
+
+struct place {
+	struct vram *vram;
+	unsigned refs; /* the buffer, and each mapping; under dev->lock, as all of it but the bytes */
+	bool left;     /* by its buffer, and filled with the pattern while it was still mapped */
+	size_t size;
+	struct vram_piece *pieces; /* NULL: system memory */
+	unsigned num;
+	int fd; /* of system memory */
+	char *addr;
+};
+
+struct vram_buf {
+	struct exporter_buf buf;
+	struct vram *vram;
+	struct dma_buf *dmabuf;
+	struct cds_list_head lru; /* under dev->lock; empty where it is not in device memory */
+	bool contiguous;
+
+	/* under the reservation */
+	struct place *place;
+	unsigned cpu_maps, cpu_accesses; /* while there are any it stays where it is */
+	uint64_t context, seqno;	 /* of the moves' fences */
+	uint64_t moves, evictions;
+};
+
+static struct vram_buf *to_vram(struct dma_buf *dmabuf)
+{
+	return dmabuf->priv;
+}
+
+/* ---- places ---- */
+
+static unsigned pieces_of(const struct place *p)
+{
+	return p->pieces ? p->num : 1;
+}
+
+/* the i-th piece: where the library's threads find it, and how long it is */
+static char *piece(const struct place *p, unsigned i, size_t *size)
+{
+	if (!p->pieces) {
+		*size = p->size;
+		return p->addr;
+	}
+	*size = p->pieces[i].size;
+	return p->vram->base + p->pieces[i].offset;
+}
+
+static void place_fill(struct place *p, int byte)
+{
+	for (unsigned i = 0; i < pieces_of(p); i++) {
+		size_t n;
+		char *at = piece(p, i, &n);
+
+		memset(at, byte, n);
+	}
+}
+
+static bool place_is_filled(struct place *p, unsigned char byte)
+{
+	for (unsigned i = 0; i < pieces_of(p); i++) {
+		size_t n;
+		char *at = piece(p, i, &n);
+
+		if (at[0] != (char)byte || memcmp(at, at + 1, n - 1))
+			return false;
+	}
+	return true;
+}
+
+/* to or from the bytes from offset on */
+static void place_copy(struct place *p, size_t offset, char *buf, size_t length, bool write)
+{
+	for (unsigned i = 0; length; i++) {
+		size_t n;
+		char *at = piece(p, i, &n);
+
+		if (offset >= n) {
+			offset -= n;
+			continue;
+		}
+		n -= offset;
+		n = n < length ? n : length;
+		memcpy(write ? at + offset : buf, write ? buf : at + offset, n);
+		buf += n;
+		length -= n;
+		offset = 0;
+	}
+}
+
+static int place_system(struct vram *v, size_t size, struct place **out)
+{
+	struct place *p = calloc(1, sizeof(*p));
+	void *addr;
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	err = exporter_memory("vram", size, &p->fd, &addr);
+	if (err) {
+		free(p);
+		return err;
+	}
+	p->vram = v;
+	p->refs = 1;
+	p->size = size;
+	p->addr = addr;
+	*out = p;
+	return 0;
+}
+
+/* in what is free of the device's memory; -ENOSPC */
+static int place_try_device(struct vram *v, size_t size, bool contiguous, struct place **out)
+{
+	struct place *p = calloc(1, sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	*p = (struct place){.vram = v, .refs = 1, .size = size, .fd = -1};
+	fl_lock(&v->dev->lock);
+	err = vram_mm_alloc(&v->mm, size, contiguous, &p->pieces, &p->num);
+	if (!err)
+		v->dev->used = v->mm.size - v->mm.free;
+	fl_unlock(&v->dev->lock);
+	if (err)
+		free(p);
+	else
+		*out = p;
+	return err;
+}
+
+static void place_get(struct place *p)
+{
+	fl_lock(&p->vram->dev->lock);
+	p->refs++;
+	fl_unlock(&p->vram->dev->lock);
+}
+
+/* by the last importer of a place that was left: who: its name, for what it may have done; NULL: the buffer */
+static void place_put(struct place *p, const char *who)
+{
+	struct vram *v = p->vram;
+	bool last;
+
+	fl_lock(&v->dev->lock);
+	last = !--p->refs;
+	fl_unlock(&v->dev->lock);
+	if (!last)
+		return;
+	if (p->left && !place_is_filled(p, PATTERN))
+		dma_buf_rule_broken(7, "vram", who ? who : "?",
+				    "an importer wrote to a stale mapping after its fences");
+	if (p->pieces) {
+		fl_lock(&v->dev->lock);
+		vram_mm_free(&v->mm, p->pieces, p->num);
+		v->dev->used = v->mm.size - v->mm.free;
+		if (p->left)
+			v->stale -= p->size;
+		fl_unlock(&v->dev->lock);
+	} else {
+		munmap(p->addr, p->size);
+		close(p->fd);
+	}
+	free(p);
+}
+
+/* The buffer has left it, the fences are waited for, and the bytes are copied. */
+static void place_leave(struct place *p)
+{
+	bool mapped;
+
+	place_fill(p, PATTERN);
+	fl_lock(&p->vram->dev->lock);
+	mapped = p->refs > 1;
+	if (mapped) {
+		p->left = true;
+		if (p->pieces)
+			p->vram->stale += p->size;
+	}
+	fl_unlock(&p->vram->dev->lock);
+	place_put(p, NULL);
+}
+
+/* ---- moving ---- */
+
+static void lru_touch(struct vram_buf *b)
+{
+	fl_lock(&b->vram->dev->lock);
+	cds_list_del_init(&b->lru);
+	if (b->place->pieces)
+		cds_list_add_tail(&b->lru, &b->vram->lru);
+	fl_unlock(&b->vram->dev->lock);
+}
+
+static bool may_move(struct vram_buf *b)
+{
+	return !b->cpu_maps && !b->cpu_accesses && !dma_buf_is_pinned(b->dmabuf);
+}
+
+struct move {
+	struct place *from, *to;
+	struct dma_fence *fence;
+};
+
+/*
+ * The first half, reservation held: takes over `to`. After it the reservation may be given up, and move_end() must
+ * follow soon, in this thread, whatever it holds: others wait for the fence. Fails before anything is done.
+ */
+static int move_begin(struct vram_buf *b, struct place *to, bool evict, struct move *m)
+{
+	struct vram *v = b->vram;
+	int err = dma_resv_reserve_fences(b->dmabuf->resv, 1);
+
+	m->fence = err ? NULL : dma_fence_create(b->context, ++b->seqno);
+	if (!m->fence)
+		return -ENOMEM;
+	dma_buf_invalidate_mappings(b->dmabuf);
+	dma_resv_wait_timeout(b->dmabuf->resv, DMA_RESV_USAGE_BOOKKEEP, DMA_FENCE_FOREVER);
+	m->from = b->place;
+	m->to = to;
+	dma_resv_add_fence(b->dmabuf->resv, m->fence, DMA_RESV_USAGE_KERNEL);
+	b->place = to;
+	b->moves++;
+	b->evictions += evict;
+	dma_buf_count(DMA_BUF_MOVES, 1);
+	dma_buf_count(DMA_BUF_EVICTIONS, evict);
+	fl_lock(&v->dev->lock);
+	v->moves++;
+	v->evictions += evict;
+	v->returns += !m->from->pieces && to->pieces;
+	cds_list_del_init(&b->lru);
+	if (to->pieces)
+		cds_list_add_tail(&b->lru, &v->lru);
+	fl_unlock(&v->dev->lock);
+	return 0;
+}
+
+static void move_end(struct move *m)
+{
+	size_t done = 0;
+
+	for (unsigned i = 0; i < pieces_of(m->from); i++) {
+		size_t n;
+		char *at = piece(m->from, i, &n);
+
+		place_copy(m->to, done, at, n, true);
+		done += n;
+	}
+	place_leave(m->from);
+	dma_fence_signal(m->fence);
+	dma_fence_put(m->fence);
+}
+
+/* Evicts one buffer, the least recently used that may go and whose reservation is free. -ENOSPC: none. */
+static int evict_one(struct vram *v)
+{
+	struct vram_buf *b, *victim = NULL;
+	struct place *to;
+	struct move m;
+	int err;
+
+	fl_lock(&v->dev->lock);
+	cds_list_for_each_entry(b, &v->lru, lru) {
+		if (!dma_resv_trylock(b->dmabuf->resv))
+			continue;
+		if (may_move(b)) {
+			victim = b;
+			break;
+		}
+		dma_resv_unlock(b->dmabuf->resv);
+	}
+	fl_unlock(&v->dev->lock);
+	if (!victim)
+		return -ENOSPC;
+	err = place_system(v, victim->dmabuf->size, &to);
+	if (!err) {
+		err = move_begin(victim, to, true, &m);
+		if (err)
+			place_put(to, NULL);
+	}
+	dma_resv_unlock(victim->dmabuf->resv);
+	if (!err)
+		move_end(&m);
+	return err;
+}
+
+static bool has_stale(struct vram *v)
+{
+	bool yes;
+
+	fl_lock(&v->dev->lock);
+	yes = v->stale;
+	fl_unlock(&v->dev->lock);
+	return yes;
+}
+
+/* In device memory, for which others are evicted, and stale memory is waited for. */
+static int place_device(struct vram *v, size_t size, bool contiguous, struct place **out)
+{
+	int err, ms = 0;
+
+	if (size > v->mm.size)
+		return -ENOMEM;
+	while ((err = place_try_device(v, size, contiguous, out)) == -ENOSPC) {
+		err = evict_one(v);
+		if (err == -ENOSPC && has_stale(v) && ms++ < STALE_MS) {
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+			err = 0;
+		}
+		if (err == -ENOSPC) {
+			if (has_stale(v))
+				fl_warn("%s: importers do not unmap what they were told to", v->dev->name);
+			return -ENOMEM;
+		}
+		if (err)
+			return err;
+	}
+	return err;
+}
+
+/* both halves' first: finds a place, and begins. Reservation held. */
+static int move_start(struct vram_buf *b, enum faultline_dmabuf_place to, struct move *m)
+{
+	struct place *p;
+	int err;
+
+	if (!may_move(b))
+		return -EBUSY;
+	err = to == FAULTLINE_DMABUF_SYSTEM ? place_system(b->vram, b->dmabuf->size, &p)
+					    : place_device(b->vram, b->dmabuf->size, b->contiguous, &p);
+	if (err)
+		return err;
+	err = move_begin(b, p, false, m);
+	if (err)
+		place_put(p, NULL);
+	return err;
+}
+
+/* reservation held, and kept */
+static int move_locked(struct vram_buf *b, enum faultline_dmabuf_place to)
+{
+	struct move m;
+	int err = move_start(b, to, &m);
+
+	if (!err)
+		move_end(&m);
+	return err;
+}
+
+static int vram_move(struct dma_buf *dmabuf, enum faultline_dmabuf_place to)
+{
+	struct move m;
+	int err;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	err = move_start(to_vram(dmabuf), to, &m);
+	dma_resv_unlock(dmabuf->resv);
+	if (!err)
+		move_end(&m); /* as a copy engine would, with nobody's lock held */
+	return err;
+}
+
+static int vram_evict(struct faultline_dmabuf_device *dev, size_t bytes)
+{
+	struct vram *v = dev->priv;
+	int err = 0;
+
+	for (;;) {
+		bool enough;
+
+		fl_lock(&dev->lock);
+		enough = v->mm.free >= bytes;
+		fl_unlock(&dev->lock);
+		if (enough)
+			return 0;
+		if (err)
+			return err;
+		err = evict_one(v);
+	}
+}
+
+/* ---- what importers ask for ---- */
+
+static int vram_attach(struct dma_buf *dmabuf, struct dma_buf_attachment *attach)
+{
+	if (to_vram(dmabuf)->buf.dev->flags & FAULTLINE_DMABUF_NO_P2P)
+		attach->peer2peer = false;
+	return 0;
+}
+
+/* Where this importer cannot reach device memory: to system memory. Reservation held. */
+static int within_reach(struct dma_buf_attachment *attach)
+{
+	struct vram_buf *b = to_vram(attach->dmabuf);
+
+	return attach->peer2peer || !b->place->pieces ? 0 : move_locked(b, FAULTLINE_DMABUF_SYSTEM);
+}
+
+static int vram_pin(struct dma_buf_attachment *attach)
+{
+	struct dma_buf_attachment *a;
+	int err = 0;
+
+	if (to_vram(attach->dmabuf)->buf.dev->flags & FAULTLINE_DMABUF_NO_PIN)
+		return -EOPNOTSUPP;
+	/* once pinned it can go nowhere: it has to be where all who are attached can reach it */
+	cds_list_for_each_entry(a, &attach->dmabuf->attachments, node)
+		if (!err)
+			err = within_reach(a);
+	return err;
+}
+
+static void vram_unpin(struct dma_buf_attachment *attach)
+{
+}
+
+static int vram_map(struct dma_buf_attachment *attach, enum dma_data_direction dir, struct sg_table **sgt)
+{
+	struct vram_buf *b = to_vram(attach->dmabuf);
+	struct sg_table *t;
+	int err = within_reach(attach);
+
+	if (err)
+		return err;
+	t = dma_buf_alloc_sgt(pieces_of(b->place));
+	if (!t)
+		return -ENOMEM;
+	for (unsigned i = 0; i < t->nents; i++)
+		t->sgl[i].dma_address = (uint64_t)(uintptr_t)piece(b->place, i, &t->sgl[i].dma_length);
+	t->peer2peer = b->place->pieces;
+	t->priv = b->place;
+	place_get(b->place);
+	lru_touch(b);
+	*sgt = t;
+	return 0;
+}
+
+static void vram_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt, enum dma_data_direction dir)
+{
+	place_put(sgt->priv, attach->dev->name);
+	free(sgt);
+}
+
+/* ---- the device's own use, and the CPU's ---- */
+
+/* locks it, with no move under way, or so that none can begin */
+static void lock_settled(struct dma_buf *dmabuf)
+{
+	dma_resv_lock(dmabuf->resv, NULL);
+	dma_resv_wait_timeout(dmabuf->resv, DMA_RESV_USAGE_KERNEL, DMA_FENCE_FOREVER);
+}
+
+static int vram_access(struct dma_buf *dmabuf, size_t offset, void *buf, size_t length, bool write)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+
+	lock_settled(dmabuf);
+	/* used by the device: back to its memory; where there is no room it works on system memory */
+	if (!b->place->pieces && may_move(b))
+		move_locked(b, FAULTLINE_DMABUF_DEVICE);
+	place_copy(b->place, offset, buf, length, write);
+	lru_touch(b);
+	dma_resv_unlock(dmabuf->resv);
+	return 0;
+}
+
+static int vram_begin_cpu_access(struct dma_buf *dmabuf, enum dma_data_direction dir)
+{
+	lock_settled(dmabuf);
+	to_vram(dmabuf)->cpu_accesses++;
+	dma_resv_unlock(dmabuf->resv);
+	return 0;
+}
+
+static int vram_end_cpu_access(struct dma_buf *dmabuf, enum dma_data_direction dir)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+	int err = 0;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	if (b->cpu_accesses)
+		b->cpu_accesses--;
+	else
+		err = -EINVAL;
+	dma_resv_unlock(dmabuf->resv);
+	return err;
+}
+
+/* the part of a place's pieces that is [offset, offset + length), at addr */
+static int map_pieces(struct place *p, size_t offset, size_t length, int prot, char *addr)
+{
+	for (unsigned i = 0; length; i++) {
+		size_t n;
+		off_t at = 0;
+
+		piece(p, i, &n);
+		if (offset >= n) {
+			offset -= n;
+			continue;
+		}
+		if (p->pieces)
+			at = (off_t)p->pieces[i].offset;
+		n -= offset;
+		n = n < length ? n : length;
+		if (mmap(addr, n, prot, MAP_SHARED | MAP_FIXED, p->pieces ? p->vram->fd : p->fd,
+			 at + (off_t)offset) == MAP_FAILED)
+			return -errno;
+		addr += n;
+		length -= n;
+		offset = 0;
+	}
+	return 0;
+}
+
+static int vram_mmap(struct dma_buf *dmabuf, size_t offset, size_t length, int prot, void **addr)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+	size_t whole = (length + 4095) & ~4095ul;
+	int err = 0;
+	char *at = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	lock_settled(dmabuf);
+	err = map_pieces(b->place, offset, whole, prot, at);
+	b->cpu_maps += !err;
+	dma_resv_unlock(dmabuf->resv);
+	if (err)
+		munmap(at, whole);
+	else
+		*addr = at;
+	return err;
+}
+
+static void vram_munmap(struct dma_buf *dmabuf)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	if (b->cpu_maps)
+		b->cpu_maps--;
+	dma_resv_unlock(dmabuf->resv);
+}
+
+static void vram_info(struct dma_buf *dmabuf, struct faultline_dmabuf_info *info)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+
+	info->place = b->place->pieces ? FAULTLINE_DMABUF_DEVICE : FAULTLINE_DMABUF_SYSTEM;
+	info->pieces = pieces_of(b->place);
+	info->moves = b->moves;
+	info->evictions = b->evictions;
+}
+
+static void vram_release(struct dma_buf *dmabuf)
+{
+	struct vram_buf *b = to_vram(dmabuf);
+	struct faultline_dmabuf_device *dev = b->buf.dev;
+
+	/* an eviction of it, found on the list before, ends first: see the top of the file */
+	dma_resv_lock(dmabuf->resv, NULL);
+	dma_resv_wait_timeout(dmabuf->resv, DMA_RESV_USAGE_BOOKKEEP, DMA_FENCE_FOREVER);
+	fl_lock(&dev->lock);
+	cds_list_del_init(&b->lru);
+	dev->buffers--;
+	fl_unlock(&dev->lock);
+	dma_resv_unlock(dmabuf->resv);
+	place_put(b->place, NULL);
+	free(b);
+}
+
+static const struct dma_buf_ops vram_ops = {
+	.attach = vram_attach,
+	.pin = vram_pin,
+	.unpin = vram_unpin,
+	.map_dma_buf = vram_map,
+	.unmap_dma_buf = vram_unmap,
+	.release = vram_release,
+	.begin_cpu_access = vram_begin_cpu_access,
+	.end_cpu_access = vram_end_cpu_access,
+	.mmap = vram_mmap,
+};
+
+/* ---- the device ---- */
+
+static int vram_open(struct faultline_dmabuf_device *dev)
+{
+	struct vram *v = calloc(1, sizeof(*v));
+	void *base;
+	int err;
+
+	if (!v)
+		return -ENOMEM;
+	err = exporter_memory("vram", dev->size, &v->fd, &base);
+	if (err)
+		goto err_free;
+	err = vram_mm_init(&v->mm, dev->size);
+	if (err)
+		goto err_memory;
+	v->dev = dev;
+	v->base = base;
+	CDS_INIT_LIST_HEAD(&v->lru);
+	dev->priv = v;
+	return 0;
+err_memory:
+	munmap(base, dev->size);
+	close(v->fd);
+err_free:
+	free(v);
+	return err;
+}
+
+static void vram_close(struct faultline_dmabuf_device *dev)
+{
+	struct vram *v = dev->priv;
+
+	vram_mm_fini(&v->mm);
+	munmap(v->base, dev->size);
+	close(v->fd);
+	free(v);
+}
+
+static int vram_alloc(struct faultline_dmabuf_device *dev, size_t size, unsigned flags, struct dma_buf **dmabuf)
+{
+	struct vram *v = dev->priv;
+	struct vram_buf *b = calloc(1, sizeof(*b));
+	int err;
+
+	if (!b)
+		return -ENOMEM;
+	b->buf.dev = dev;
+	b->vram = v;
+	b->context = dma_fence_context_alloc(1);
+	b->contiguous = flags & FAULTLINE_DMABUF_CONTIGUOUS;
+	CDS_INIT_LIST_HEAD(&b->lru);
+	err = place_device(v, size, b->contiguous, &b->place);
+	if (err)
+		goto err_free;
+	place_fill(b->place, 0);
+	fl_lock(&dev->lock);
+	dev->buffers++;
+	fl_unlock(&dev->lock);
+	err = dma_buf_export(&(struct dma_buf_export_info){.exp_name = dev->kind->name, .ops = &vram_ops,
+							   .size = size, .priv = b, .storage = -1},
+			     &b->dmabuf);
+	if (err)
+		goto err_place;
+	*dmabuf = b->dmabuf;
+	lru_touch(b);
+	return 0;
+err_place:
+	fl_lock(&dev->lock);
+	dev->buffers--;
+	fl_unlock(&dev->lock);
+	place_put(b->place, NULL);
+err_free:
+	free(b);
+	return err;
+}
+
+/* dev->lock is held, so a buffer's reservation is only tried: one that is in use just now counts as pinned */
+static void vram_device_info(struct faultline_dmabuf_device *dev, struct faultline_dmabuf_device_info *info)
+{
+	struct vram *v = dev->priv;
+	struct vram_buf *b;
+
+	info->largest_free = vram_mm_largest(&v->mm);
+	info->stale = v->stale;
+	info->moves = v->moves;
+	info->evictions = v->evictions;
+	info->returns = v->returns;
+	cds_list_for_each_entry(b, &v->lru, lru) {
+		bool got = dma_resv_trylock(b->dmabuf->resv);
+
+		if (!got || !may_move(b))
+			info->pinned += b->dmabuf->size;
+		if (got)
+			dma_resv_unlock(b->dmabuf->resv);
+	}
+}
+
+const struct exporter_kind exporter_vram = {
+	.name = "vram",
+	.flags = FAULTLINE_DMABUF_NO_PIN | FAULTLINE_DMABUF_NO_P2P,
+	.alloc_flags = FAULTLINE_DMABUF_CONTIGUOUS,
+	.open = vram_open,
+	.close = vram_close,
+	.alloc = vram_alloc,
+	.access = vram_access,
+	.munmap = vram_munmap,
+	.info = vram_info,
+	.device_info = vram_device_info,
+	.move = vram_move,
+	.evict = vram_evict,
+};

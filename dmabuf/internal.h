@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Between the files of dmabuf/. */
+#ifndef FL_DMABUF_INTERNAL_H
+#define FL_DMABUF_INTERNAL_H
+
+#include "dmabuf/dma-buf.h"
+#include "dmabuf/rules.h"
+
+/* ---- dma-file.c: the file behind a buffer ---- */
+
+/* what the name of the file begins with, as /proc/self/fd shows it; the exporter's follows */
+#define DMA_FILE_NAME "faultline-dmabuf:"
+
+struct dma_file {
+	int fd;		   /* our own description of it */
+	uint64_t dev, ino; /* how it is known again */
+};
+
+/* storage: a memfd of the size, taken over; -1: one is made to stand for the buffer. 0 or negative errno */
+int dma_file_open(struct dma_file *file, const char *exp_name, size_t size, int storage);
+/* a descriptor of its own description; mappable: by mmap(), else that is EACCES. */
+int dma_file_new_fd(const struct dma_file *file, bool mappable, int flags);
+/* Has nobody else it open, in any process, nor mapped by its own description? unknown: what to say where the
+ * system cannot tell. */
+bool dma_file_alone(const struct dma_file *file, bool unknown);
+
+/* Watches it for the closing of descriptions. Returns a number for it, or -1: it cannot be watched. */
+int dma_file_watch(const struct dma_file *file);
+void dma_file_unwatch(int watch);
+/* The number of a watched file of which some description was closed since; -1: none. Under LOCK_DMA_BUF. */
+int dma_file_next_closed(void);
+void dma_file_forget_watches(void); /* in the child of a fork */
+
+/* ---- foreign.c: buffers that are not of this process ---- */
+
+/* What kind of descriptor is it? 0 and *name; -EINVAL: no dma-buf at all; -EOPNOTSUPP: out of reach. */
+int dma_foreign_probe(int fd, bool *kernels);
+/* fd is taken over, also where it fails; one reference */
+int dma_foreign_import(int fd, bool kernels, struct dma_buf **dmabuf);
+
+/* dma-buf.c: a buffer without a file, not in the table */
+int dma_buf_create(const struct dma_buf_export_info *info, struct dma_buf **dmabuf);
+
+/* releases what the application has closed; every call into dma-buf.c that takes no lock does so as well */
+void dma_buf_reap(void);
+
+/* Ours by its descriptor, with a reference; -EINVAL: none of ours. */
+int dma_buf_find(int fd, struct dma_buf **dmabuf);
+
+#endif

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The exchange (exchange.c) between both ends; the guest has the program from this run's archive."""
+import os
+
+import guest as g
+
+CASES = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-odp", "rc-burst", "rc-rnr", "rc-rnr-exceeded",
+         "rc-bad-rkey", "rc-out-of-bounds", "rc-no-right", "rc-too-long", "rc-gone", "uc-send", "uc-write",
+         "uc-dropped", "ud")
+
+
+def pair(runner, program, case, v6, host_serves, limit=60):
+    runner.port += 1
+    here, there = runner.gid[v6]
+    mine = [program, "-", str(here), str(runner.port)]
+    theirs = f"/{os.path.basename(program)} rxe0 {there} {runner.port}"
+    if host_serves:
+        host = runner.on_host(mine, limit)
+        guest = runner.guest.start(f"{theirs} {g.HOST4} {case}", limit)
+    else:
+        guest = runner.guest.start(theirs, limit)
+        host = runner.on_host([*mine, g.GUEST4, case], limit)
+    return host.wait(limit + 5), guest.wait(limit + 5)
+
+
+def run(runner, program):
+    for v6 in (False, True):
+        for case in CASES:
+            runner.case(f"exchange-{case}", lambda serves: pair(runner, program, case, v6, serves), v6,
+                        case.startswith("uc") or case == "rc-gone")
