@@ -38,6 +38,8 @@ struct run {
 
 enum { OPT_VENDOR_ID = 256, OPT_PART_ID };
 
+enum { OPT_FAULT_MODEL = 300, OPT_PROVOKE };
+
 static const struct option options[] = {
 	{"device", required_argument, NULL, 'd'},
 	{"netdev", required_argument, NULL, 'i'},
@@ -47,6 +49,8 @@ static const struct option options[] = {
 	{"link", required_argument, NULL, 'l'},
 	{"pin", required_argument, NULL, 'p'},
 	{"notifier", required_argument, NULL, 'm'},
+	{"fault-model", required_argument, NULL, OPT_FAULT_MODEL},
+	{"provoke", required_argument, NULL, OPT_PROVOKE},
 	{"log", required_argument, NULL, 'v'},
 	{"config", required_argument, NULL, 'c'},
 	{"output", required_argument, NULL, 'o'},
@@ -67,6 +71,8 @@ static const struct {
 	{'m', "FAULTLINE_NOTIFIER"},
 	{'v', "FAULTLINE_LOG"},
 	{'c', "FAULTLINE_CONFIG"},
+	{OPT_FAULT_MODEL, "FAULTLINE_FAULT_MODEL"},
+	{OPT_PROVOKE, "FAULTLINE_PROVOKE"},
 	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"},
 	{OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
 };
@@ -89,6 +95,9 @@ static void help(void)
 	       "  -p, --pin auto|io_uring|mlock   how pinned memory is pinned\n"
 	       "  -m, --notifier auto|userfaultfd|none\n"
 	       "                                  how changes of mappings are noticed\n"
+	       "      --fault-model ideal|connectx\n"
+	       "                                  how page faults show on the wire\n"
+	       "      --provoke LIST              page faults, invalidations and races on purpose\n"
 	       "  -v, --log LEVEL                 none, error, warn, info or debug\n"
 	       "  -c, --config FILE               this configuration file only\n"
 	       "  -o, --output FILE               write the report to FILE\n"
