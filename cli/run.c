@@ -36,7 +36,7 @@ struct run {
 	struct collector collector;
 };
 
-enum { OPT_VENDOR_ID = 256, OPT_PART_ID };
+enum { OPT_VENDOR_ID = 256, OPT_PART_ID, OPT_IMPAIR };
 
 enum { OPT_FAULT_MODEL = 300, OPT_PROVOKE };
 
@@ -47,6 +47,7 @@ static const struct option options[] = {
 	{"vendor-id", required_argument, NULL, OPT_VENDOR_ID},
 	{"part-id", required_argument, NULL, OPT_PART_ID},
 	{"link", required_argument, NULL, 'l'},
+	{"impair", required_argument, NULL, OPT_IMPAIR},
 	{"pin", required_argument, NULL, 'p'},
 	{"notifier", required_argument, NULL, 'm'},
 	{"fault-model", required_argument, NULL, OPT_FAULT_MODEL},
@@ -75,6 +76,7 @@ static const struct {
 	{OPT_PROVOKE, "FAULTLINE_PROVOKE"},
 	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"},
 	{OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
+	{OPT_IMPAIR, "FAULTLINE_IMPAIR"},
 };
 
 static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
@@ -92,6 +94,9 @@ static void help(void)
 	       "  -n, --name NAME                 name of the device\n"
 	       "      --vendor-id N, --part-id N  what the device says of its maker\n"
 	       "  -l, --link auto|udp             udp: packets on port 4791 also within the host\n"
+	       "      --impair KIND=AMOUNT[,...]  lose, reorder, dup, delay, corrupt or mark packets:\n"
+	       "                                  loss=1%%,reorder=2%%,dup=1%%,delay=1ms~200us,\n"
+	       "                                  corrupt=0.1%%,ecn=1%%,seed=7\n"
 	       "  -p, --pin auto|io_uring|mlock   how pinned memory is pinned\n"
 	       "  -m, --notifier auto|userfaultfd|none\n"
 	       "                                  how changes of mappings are noticed\n"

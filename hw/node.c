@@ -142,6 +142,7 @@ __attribute__((destructor)) static void last_acks(void)
 		resp_send_ack(qp);
 		fl_unlock(&qp->lock);
 	}
+	net_flush(node->net);
 	for (i = 0; i < LAST_POLLS; i++) {
 		if (net_poll(node->net, LAST_POLLS))
 			engine_flush_acks();

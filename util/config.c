@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "faultline/segment.h"
+#include "util/impairment.h"
 #include "util/log.h"
 #include "util/provoke.h"
 
@@ -81,6 +82,13 @@ static const char *check_link(const char *v)
 	return one_of(v, "auto", "udp", NULL) ? NULL : "must be auto or udp";
 }
 
+static const char *check_impair(const char *v)
+{
+	struct fl_impairment im;
+
+	return fl_impairment_parse(v, &im);
+}
+
 static const char *check_pin(const char *v)
 {
 	return one_of(v, "auto", "io_uring", "mlock") ? NULL : "must be auto, io_uring or mlock";
@@ -121,6 +129,8 @@ static const struct setting settings[] = {
 	 "none, error, warn, info or debug; empty: by VERBS_LOG_LEVEL, else warn"},
 	{"link", "FAULTLINE_LINK", FIELD(link), false, check_link, "auto",
 	 "auto, or udp: no shared memory between processes"},
+	{"impair", "FAULTLINE_IMPAIR", FIELD(impair), false, check_impair, "",
+	 "what becomes of packets sent, such as loss=1%,reorder=2%,dup=1%,delay=1ms~200us,seed=7"},
 	{"pin", "FAULTLINE_PIN", FIELD(pin), false, check_pin, "auto",
 	 "how pinned memory is pinned: auto, io_uring or mlock"},
 	{"notifier", "FAULTLINE_NOTIFIER", FIELD(notifier), false, check_notifier, "auto",

@@ -19,6 +19,7 @@ struct fl_config {
 	uint32_t vendor_id, vendor_part_id; /* 0: the profile's */
 	char log[16];	  /* "": see log.h */
 	char link[16];	  /* "auto", or "udp": never shm between processes (tests, captures) */
+	char impair[128]; /* "": packets go unharmed; else see impairment.h */
 	char pin[16];	  /* "auto", "io_uring", "mlock" */
 	char notifier[16]; /* "auto", "userfaultfd", "none" */
 	char provoke[256]; /* util/provoke.h; "": nothing */
