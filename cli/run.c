@@ -36,7 +36,9 @@ struct run {
 	struct collector collector;
 };
 
-enum { OPT_VENDOR_ID = 256, OPT_PART_ID };
+enum { OPT_VENDOR_ID = 256, OPT_PART_ID, OPT_IMPAIR };
+
+enum { OPT_FAULT_MODEL = 300, OPT_PROVOKE };
 
 static const struct option options[] = {
 	{"device", required_argument, NULL, 'd'},
@@ -45,8 +47,11 @@ static const struct option options[] = {
 	{"vendor-id", required_argument, NULL, OPT_VENDOR_ID},
 	{"part-id", required_argument, NULL, OPT_PART_ID},
 	{"link", required_argument, NULL, 'l'},
+	{"impair", required_argument, NULL, OPT_IMPAIR},
 	{"pin", required_argument, NULL, 'p'},
 	{"notifier", required_argument, NULL, 'm'},
+	{"fault-model", required_argument, NULL, OPT_FAULT_MODEL},
+	{"provoke", required_argument, NULL, OPT_PROVOKE},
 	{"log", required_argument, NULL, 'v'},
 	{"config", required_argument, NULL, 'c'},
 	{"output", required_argument, NULL, 'o'},
@@ -67,8 +72,11 @@ static const struct {
 	{'m', "FAULTLINE_NOTIFIER"},
 	{'v', "FAULTLINE_LOG"},
 	{'c', "FAULTLINE_CONFIG"},
+	{OPT_FAULT_MODEL, "FAULTLINE_FAULT_MODEL"},
+	{OPT_PROVOKE, "FAULTLINE_PROVOKE"},
 	{OPT_VENDOR_ID, "FAULTLINE_VENDOR_ID"},
 	{OPT_PART_ID, "FAULTLINE_VENDOR_PART_ID"},
+	{OPT_IMPAIR, "FAULTLINE_IMPAIR"},
 };
 
 static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
@@ -86,9 +94,15 @@ static void help(void)
 	       "  -n, --name NAME                 name of the device\n"
 	       "      --vendor-id N, --part-id N  what the device says of its maker\n"
 	       "  -l, --link auto|udp             udp: packets on port 4791 also within the host\n"
+	       "      --impair KIND=AMOUNT[,...]  lose, reorder, dup, delay, corrupt or mark packets:\n"
+	       "                                  loss=1%%,reorder=2%%,dup=1%%,delay=1ms~200us,\n"
+	       "                                  corrupt=0.1%%,ecn=1%%,seed=7\n"
 	       "  -p, --pin auto|io_uring|mlock   how pinned memory is pinned\n"
 	       "  -m, --notifier auto|userfaultfd|none\n"
 	       "                                  how changes of mappings are noticed\n"
+	       "      --fault-model ideal|connectx\n"
+	       "                                  how page faults show on the wire\n"
+	       "      --provoke LIST              page faults, invalidations and races on purpose\n"
 	       "  -v, --log LEVEL                 none, error, warn, info or debug\n"
 	       "  -c, --config FILE               this configuration file only\n"
 	       "  -o, --output FILE               write the report to FILE\n"

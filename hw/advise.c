@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "hw/hw.h"
+#include "util/provoke.h"
 
 #define CHUNK_BYTES (2ull << 20)
 
@@ -68,6 +69,7 @@ static int prefetch(const struct prefetch *p)
 	while (at < end && !rc) {
 		uint64_t next = (at + CHUNK_BYTES) & ~(CHUNK_BYTES - 1);
 
+		provoke_race(PROVOKE_ADVISE_CHUNK);
 		if (atomic_load(&p->mr->key) != p->key) /* hca_mr_destroy() waits for us */
 			return -EINVAL;
 		next = next < end ? next : end;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hw/hw.h"
+#include "util/provoke.h"
 
 #define MR_CHUNK 1024
 
@@ -180,6 +181,7 @@ void hca_mr_destroy(struct hca_mr *mr)
 	 * in mr_get(): either they see it dead, or we see them and wait. */
 	atomic_store(&mr->key, 0);
 	__atomic_store_n(&mr->ent->key, 0, __ATOMIC_SEQ_CST);
+	provoke_race(PROVOKE_DEREG_KEY_DEAD);
 	dma_wait_key(key);
 	mr_wait_refs(mr);
 	__atomic_store_n(&mr->umem->stat, NULL, __ATOMIC_RELAXED);
@@ -197,6 +199,7 @@ struct hca_mr *mr_get(uint32_t key)
 	if (!mr)
 		return NULL;
 	atomic_fetch_add(&mr->pf_refs, 1);
+	provoke_race(PROVOKE_MR_REFERENCED);
 	if (atomic_load(&mr->key) == key) /* pairs with hca_mr_destroy() */
 		return mr;
 	mr_put(mr);
@@ -225,7 +228,9 @@ static int mr_begin(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsi
 	if (iova < start || off > length || len > length - off)
 		return -EACCES;
 	span->addr = MR_GET(mr->addr) + off;
+	provoke_race(PROVOKE_ACCESS_UNANNOUNCED);
 	span->hazard = dma_begin(span->addr, span->addr + len, key);
+	provoke_race(PROVOKE_ACCESS_ANNOUNCED);
 	if (atomic_load(&mr->key) != key) { /* pairs with hca_mr_destroy() */
 		dma_end(span->hazard);
 		return -EACCES;
@@ -244,6 +249,27 @@ int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned ac
 	return rc;
 }
 
+/* An access to pages that are there may be made to fault (util/provoke.h): true. */
+static bool mr_provoked(struct mr_span *span, uint32_t key, uint64_t len)
+{
+	struct mmu_notifier_range range = {
+		.start = span->addr & PAGE_MASK, .end = span->addr + len, .event = MMU_NOTIFY_CLEAR};
+
+	provoke_race(PROVOKE_ACCESS_CHECKED);
+	switch (provoke_access(key, span->addr)) {
+	case PROVOKE_INVALIDATE:
+		dma_end(span->hazard); /* or it would be waited for */
+		mmu_notifier_invalidate_range_start(&range);
+		mmu_notifier_invalidate_range_end(&range);
+		span->hazard = dma_begin(span->addr, span->addr + len, key);
+		return true;
+	case PROVOKE_FAULT:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /*
  * As mr_begin(), and says how to go on (umem.h, enum umem_way but UMEM_WAIT); only for UMEM_BY_ADDRESS the
  * hazard stands. Negative: as mr_begin().
@@ -258,6 +284,8 @@ static int mr_begin_way(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, 
 		if (rc)
 			return rc;
 		way = span->umem->ops->way(span->umem, span->addr, len, write, false);
+		if (way == UMEM_BY_ADDRESS && umem_faults(span->umem) && mr_provoked(span, key, len))
+			way = UMEM_FAULT;
 		if (way == UMEM_BY_ADDRESS)
 			return way;
 		dma_end(span->hazard);
@@ -282,7 +310,8 @@ static int mr_missed(const struct mr_span *span, uint32_t key, uint64_t len, boo
 		     struct mr_miss *miss)
 {
 	*miss = (struct mr_miss){
-		.key = key, .addr = span->addr, .len = len, .write = write, .force = force};
+		.key = key, .addr = span->addr, .len = len, .write = write,
+		.force = force || provoke.fault_every};
 	return -EFAULT;
 }
 

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include "hw/hw.h"
+#include "util/provoke.h"
 
 struct hca_node *hca_node;
 
@@ -98,6 +99,7 @@ static const struct net_ops node_net_ops = {
 int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 {
 	struct hca_node *node = calloc(1, sizeof(*node));
+	struct provoke p;
 	int rc;
 
 	if (!node)
@@ -107,6 +109,8 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	node->timers.wake_at = UINT64_MAX;
 	fl_mutex_init(&node->qp_lock, LOCK_CORE);
 	fl_mutex_init(&node->timers.lock, LOCK_TIMER);
+	if (!provoke_parse(cfg->provoke, &p))
+		provoke_set(&p);
 	rc = mr_table_init(seg->s->mr_entries);
 	if (!rc)
 		rc = net_open(cfg, seg, &seg->s->device[0], &node_net_ops, node, &node->net);
@@ -150,6 +154,7 @@ __attribute__((destructor)) static void last_acks(void)
 		resp_send_ack(qp);
 		fl_unlock(&qp->lock);
 	}
+	net_flush(node->net);
 	for (i = 0; i < LAST_POLLS; i++) {
 		if (net_poll(node->net, LAST_POLLS))
 			engine_flush_acks();

@@ -22,6 +22,7 @@
 #include "mm/mm_internal.h"
 #include "util/interval_tree.h"
 #include "util/lock.h"
+#include "util/provoke.h"
 
 /* what mni->node points to */
 struct subscription {
@@ -91,6 +92,7 @@ void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
 	seq = invalidate_seq;
 	fl_unlock(&tree_lock);
 
+	provoke_race(PROVOKE_INVALIDATE_BEGUN);
 	/* n: the sequence is odd and the tree stands still */
 	for (; n; n = interval_next(n, range->start, range->end)) {
 		struct subscription *s = sub_of(n);

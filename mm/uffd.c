@@ -29,6 +29,7 @@
 #include "mm/mm_internal.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/provoke.h"
 
 #define STACK_SIZE (2u << 20) /* address space: what is touched is small, sanitizers want more */
 #define MAX_MSGS   32
@@ -135,6 +136,7 @@ static void *event_thread(void *arg)
 		if (poll(&pfd, 1, -1) <= 0)
 			continue;
 		stop_dma();
+		provoke_race(PROVOKE_EVENT_SEEN);
 		n = read(pfd.fd, msg, sizeof(msg));
 		for (ssize_t i = 0; n > 0 && i < n / (ssize_t)sizeof(msg[0]); i++)
 			handle(&msg[i]);

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <urcu/list.h>
+#include "net/impair.h"
 #include "net/net.h"
 #include "net/ring.h"
 #include "net/train.h"
@@ -27,7 +28,7 @@
 enum link_kind { LINK_LOOP, LINK_SHM, LINK_UDP };
 
 /* what an epoll event is about; the index in the low half */
-enum epoll_kind { EP_LISTEN = 1, EP_RX_SOCK, EP_RX_DATA, EP_TX_SOCK, EP_TX_SPACE, EP_UDP };
+enum epoll_kind { EP_LISTEN = 1, EP_RX_SOCK, EP_RX_DATA, EP_TX_SOCK, EP_TX_SPACE, EP_UDP, EP_IMPAIR };
 
 /* our side of a ring to a process */
 struct shm_tx {
@@ -67,6 +68,7 @@ struct handover {
 	uint32_t slot;
 	uint8_t grh[GRH_LEN];
 	uint32_t len;
+	bool ce;
 	uint8_t packet[];
 };
 
@@ -77,6 +79,7 @@ struct net {
 	void *ctx;
 	bool force_udp;
 	bool direct; /* peers may place directly, and we at theirs */
+	struct impair *impair; /* NULL: packets go unharmed */
 	uint32_t slot;
 	int listen_fd, epfd;
 	int spare_fd; /* to turn a connection away when there is no other descriptor left */
@@ -117,6 +120,8 @@ struct net_path {
 	struct udp_sock *sock;
 	struct sockaddr_storage daddr;
 	socklen_t daddr_len;
+	struct impair_flow *flow; /* NULL: none was impaired so far */
+	struct cds_list_head dead_node;
 	bool waiting; /* wait_lock */
 	struct cds_list_head wait_node;
 };
@@ -144,6 +149,10 @@ int net_epoll_add(struct net *net, int fd, uint32_t events, enum epoll_kind kind
 /* the path waits for room; any lock */
 void net_wait(struct net_path *path);
 void net_count(struct net *net, enum faultline_counter c, uint64_t n);
+/* as net_xmit(), past all impairment; LOCK_NET_IMPAIR may be held */
+int net_link_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
+/* what net_path_close() does once nothing of the path is on its way */
+void net_path_free(struct net_path *path);
 
 /* slot.c: LOCK_NET_SLOT held where a table is touched */
 #define SLOT_MAX_FDS 4 /* as many as the padding of a control message lets in */
@@ -179,7 +188,8 @@ int shm_tx_get(struct net *net, uint32_t slot, struct shm_tx **tx);
 void shm_tx_put(struct net *net, struct shm_tx *tx);
 int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 /* 0, or -ENOTCONN, -EAGAIN: the packet was not taken */
-int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len);
+int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len,
+		 bool ce);
 int shm_drain(struct net *net, struct shm_rx *rx, int budget);
 void shm_accept(struct net *net);
 void shm_rx_event(struct net *net, uint32_t index);

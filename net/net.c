@@ -134,7 +134,7 @@ static void handover_flush(struct net *net)
 				shm_tx_put(net, tx);
 			tx->handover_ref = true;
 		}
-		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len))
+		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len, h->ce))
 			net_count(net, tx && tx->connected ? FL_CNT_send_err : FL_CNT_rx_unknown_qp, 1);
 		free(h);
 	}
@@ -163,6 +163,8 @@ int net_poll(struct net *net, int budget)
 		n += udp_poll(net, budget - n);
 	if (atomic_load_explicit(&net->num_handover, memory_order_relaxed))
 		handover_flush(net);
+	if (net->impair && impair_due(net->impair))
+		impair_release(net->impair, false);
 	if (atomic_load_explicit(&net->num_waiters, memory_order_relaxed))
 		waiters_wake(net);
 	return n;
@@ -196,7 +198,7 @@ bool net_prepare_sleep(struct net *net)
 	set_asleep(net, true);
 	atomic_thread_fence(memory_order_seq_cst); /* pair A of ring.c */
 	work = atomic_load(&net->num_handover) || atomic_load(&net->want_connect) ||
-	       waiters_ready(net);
+	       waiters_ready(net) || (net->impair && impair_due(net->impair));
 	num = atomic_load(&net->num_rx);
 	for (i = 0; i < num && !work; i++) {
 		rx = atomic_load(&net->rx[i]);
@@ -239,6 +241,7 @@ void net_service(struct net *net)
 				break;
 			case EP_RX_DATA:
 			case EP_TX_SPACE:
+			case EP_IMPAIR:
 				break; /* net_poll() sees for itself */
 			}
 		}
@@ -272,7 +275,6 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	net->ops = ops;
 	net->ctx = ctx;
 	net->force_udp = !strcmp(cfg->link, "udp");
-	net->direct = true;
 	CDS_INIT_LIST_HEAD(&net->waiters);
 	net->handover_tail = &net->handover_head;
 	fl_mutex_init(&net->slot_lock, LOCK_NET_SLOT);
@@ -304,12 +306,18 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 		ret = -errno;
 		goto err_listen;
 	}
+	ret = impair_open(net, cfg->impair, &net->impair);
+	if (ret)
+		goto err_spare;
+	net->direct = !net->impair; /* what is placed is no packet, and nothing would happen to it */
 	atomic_store(&net->rx[0], loop);
 	atomic_store(&net->num_rx, 1);
 	__atomic_store_n(&seg->s->slot, net->slot, __ATOMIC_RELEASE);
 	*out = net;
 	return 0;
 
+err_spare:
+	close(net->spare_fd);
 err_listen:
 	close(net->listen_fd);
 err_epoll:
@@ -330,6 +338,7 @@ static void net_free(struct net *net)
 		next = h->next;
 		free(h);
 	}
+	impair_close(net->impair);
 	shm_close_all(net);
 	udp_close_all(net);
 	close(net->listen_fd);
@@ -412,7 +421,7 @@ void net_listen(struct net *net, const uint8_t gid[16])
 	fl_unlock(&net->slot_lock);
 }
 
-void net_path_close(struct net_path *path)
+void net_path_free(struct net_path *path)
 {
 	struct net *net = path->net;
 
@@ -428,7 +437,14 @@ void net_path_close(struct net_path *path)
 	else if (path->link == LINK_UDP)
 		atomic_fetch_sub(&net->udp_paths, 1);
 	fl_unlock(&net->slot_lock);
+	impair_flow_free(path->flow);
 	free(path);
+}
+
+void net_path_close(struct net_path *path)
+{
+	if (!path->net->impair || !impair_keeps(path))
+		net_path_free(path);
 }
 
 const char *net_path_link(const struct net_path *path)
@@ -448,9 +464,22 @@ uint32_t net_path_window(const struct net_path *path, uint32_t mtu)
 	return path->link == LINK_UDP ? udp_window(path->sock, mtu) : UINT32_MAX;
 }
 
-int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
+int net_link_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
 {
 	if (path->link == LINK_UDP)
 		return udp_xmit(path, pkt, fill, arg);
 	return shm_xmit(path, pkt, fill, arg);
+}
+
+int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
+{
+	if (path->net->impair)
+		return impair_xmit(path, pkt, fill, arg);
+	return net_link_xmit(path, pkt, fill, arg);
+}
+
+void net_flush(struct net *net)
+{
+	if (net->impair)
+		impair_release(net->impair, true);
 }

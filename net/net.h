@@ -120,6 +120,9 @@ int net_fd(struct net *net);
 bool net_prepare_sleep(struct net *net);
 void net_awake(struct net *net);
 
+/* A process that ends: what is held back on purpose (impair.c) leaves now. */
+void net_flush(struct net *net);
+
 /* The slow work: connections, peers that died, wake-up descriptors. The engine calls it. */
 void net_service(struct net *net);
 

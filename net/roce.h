@@ -86,6 +86,10 @@ struct roce_pkt {
 	const uint8_t *payload; /* received: good for the time of the call */
 	uint32_t payload_len;	/* of all packets, without pad */
 
+	bool ce; /* it met congestion on its way (ECN: CE); sending: it is to look so */
+	/* sending: this bit of the packet, counted from 1, arrives wrong (impair.c); 0: none */
+	uint32_t spoiled_bit;
+
 	/* received: where from */
 	const uint8_t *grh; /* of a datagram: 40 bytes as its receive delivers them; else NULL */
 };

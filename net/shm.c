@@ -242,14 +242,15 @@ out:
 	return ret;
 }
 
-int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len)
+int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len,
+		 bool ce)
 {
 	uint8_t line[REC_LINE] = {0};
 	uint32_t size, off;
 	uint8_t *rec;
 	int ret = 0;
 
-	size = raw_encode(grh, len, line, &off);
+	size = raw_encode(grh, ce, len, line, &off);
 	if (!size)
 		return -EMSGSIZE;
 	fl_lock(&tx->lock);

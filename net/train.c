@@ -16,7 +16,7 @@ struct rec {
 	uint16_t mtu;
 	uint8_t kind;
 	uint8_t first_len, last_len; /* bytes of headers */
-	uint8_t reserved;
+	uint8_t ce; /* it met congestion on its way */
 };
 
 #define RAW_MAX	     (ROCE_HDR_MAX + 4096 + 4)
@@ -45,7 +45,7 @@ static uint32_t layout(uint32_t headers, uint32_t payload_len, uint32_t *off)
 uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32_t *off)
 {
 	struct rec rec = {.payload_len = pkt->payload_len, .npkts = pkt->npkts, .mtu = pkt->mtu,
-			  .kind = REC_TRAIN};
+			  .kind = REC_TRAIN, .ce = pkt->ce};
 
 	if (!roce_opcode[pkt->opcode].name || pkt->payload_len > TRAIN_MAX || pkt->npkts > UINT16_MAX)
 		return 0;
@@ -63,9 +63,9 @@ uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32
 	return rec.size;
 }
 
-uint32_t raw_encode(const uint8_t grh[GRH_LEN], uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
+uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
 {
-	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GRH_LEN};
+	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GRH_LEN, .ce = ce};
 
 	if (len > RAW_MAX)
 		return 0;
@@ -151,7 +151,9 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 	if (rec.kind == REC_RAW) {
 		if (rec.first_len != GRH_LEN || rec.last_len || rec.payload_len > RAW_MAX)
 			return -EPROTO;
-		return decode_raw(ring + sizeof(rec), ring + off, rec.payload_len, pkt);
+		ret = decode_raw(ring + sizeof(rec), ring + off, rec.payload_len, pkt);
+		pkt->ce = rec.ce;
+		return ret;
 	}
 	if (rec.kind != REC_TRAIN)
 		return -EPROTO;
@@ -171,6 +173,7 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 	}
 	pkt->npkts = rec.npkts;
 	pkt->mtu = rec.mtu;
+	pkt->ce = rec.ce;
 	if (grh) {
 		if (!grh_ok(ring + off))
 			return -EPROTO;

@@ -96,7 +96,7 @@ static void set_buffer(int fd, int force, int plain)
 
 static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 {
-	int one = 1, pmtu = IP_PMTUDISC_DO, fd, ret;
+	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, fd, ret;
 
 	fd = socket(addr->ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -108,11 +108,15 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 	/* without it (before Linux 5.0) packets come one by one */
 	setsockopt(fd, IPPROTO_UDP, UDP_GRO, &one, sizeof(one));
 	if (addr->ss_family == AF_INET)
-		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu));
+		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
+		      setsockopt(fd, IPPROTO_IP, IP_TOS, &ecn, sizeof(ecn)) ||
+		      setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof(one));
 	else
 		/* RoCEv2 may leave the UDP checksum out (A17.3.1.1), and rxe does; over IPv6 that is to be allowed */
 		ret = setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
 	if (ret || bind(fd, (const struct sockaddr *)addr, len))
 		goto err;

@@ -12,8 +12,12 @@
 
 union udp_control {
 	struct cmsghdr align;
-	uint8_t buf[CMSG_SPACE(sizeof(int))];
+	uint8_t buf[2 * CMSG_SPACE(sizeof(int))]; /* length of a run's packets, ECN */
 };
+
+#define ECN_ECT0 2 /* RFC 3168: "mark me rather than drop me" */
+#define ECN_CE	 3 /* somebody did */
+#define ECN_MASK 3
 
 /*
  * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len

@@ -73,14 +73,14 @@ static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *
  * datagram, else it does not matter.
  */
 static void hand_over(struct net *net, uint32_t slot, const uint8_t grh[GRH_LEN], const uint8_t *packet,
-		      uint32_t len)
+		      uint32_t len, bool ce)
 {
 	struct shm_tx *tx = atomic_load(&net->tx[slot]);
 	struct handover *h;
 	int ret = -ENOTCONN;
 
 	if (tx)
-		ret = shm_send_raw(tx, grh, packet, len);
+		ret = shm_send_raw(tx, grh, packet, len, ce);
 	if (ret != -ENOTCONN)
 		goto out;
 	if (atomic_load(&net->num_handover) >= HANDOVER_MAX)
@@ -91,6 +91,7 @@ static void hand_over(struct net *net, uint32_t slot, const uint8_t grh[GRH_LEN]
 	h->next = NULL;
 	h->slot = slot;
 	h->len = len;
+	h->ce = ce;
 	memcpy(h->grh, grh, GRH_LEN);
 	memcpy(h->packet, packet, len);
 	fl_lock(&net->handover_lock);
@@ -117,7 +118,7 @@ static void received_grh(const struct udp_sock *sock, const struct sockaddr_stor
 
 /* One packet; the 8 bytes before it are free. id: its place in a run. */
 static void receive(struct net *net, struct udp_sock *sock, const struct sockaddr_storage *from,
-		    uint8_t *packet, size_t len, unsigned id)
+		    uint8_t *packet, size_t len, unsigned id, bool ce)
 {
 	uint8_t grh[GRH_LEN] = {0};
 	struct roce_pkt pkt;
@@ -137,13 +138,14 @@ static void receive(struct net *net, struct udp_sock *sock, const struct sockadd
 		net_count(net, FL_CNT_rx_malformed, 1);
 		return;
 	}
+	pkt.ce = ce;
 	slot = pkt.dest_qpn >> FAULTLINE_QPN_SLOT_SHIFT;
 	if (roce_opcode[pkt.opcode].flags & ROCE_F_DETH) {
 		received_grh(sock, from, len + ROCE_ICRC_BYTES, grh);
 		pkt.grh = grh;
 	}
 	if (slot && slot != net->slot)
-		hand_over(net, slot, grh, packet, len);
+		hand_over(net, slot, grh, packet, len, ce);
 	else
 		net->ops->rx(net->ctx, &pkt);
 }
@@ -155,22 +157,26 @@ static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
 	uint32_t left = net->udp_rx->msgs[i].msg_len, size = left, n;
 	uint8_t *p = net->udp_rx->bytes[i] + UDP_HDR;
 	struct cmsghdr *c;
-	int run;
+	bool ce = false;
 
 	if (m->msg_flags & MSG_TRUNC || !left) {
 		net_count(net, FL_CNT_rx_malformed, 1);
 		return 1;
 	}
 	for (c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level != IPPROTO_UDP || c->cmsg_type != UDP_GRO)
-			continue;
-		memcpy(&run, CMSG_DATA(c), sizeof(run));
-		if (run > 0)
-			size = run;
+		int value = *CMSG_DATA(c); /* IP_TOS is a byte, the others are ints */
+
+		if (c->cmsg_len >= CMSG_LEN(sizeof(value)))
+			memcpy(&value, CMSG_DATA(c), sizeof(value));
+		if (c->cmsg_level == IPPROTO_UDP && c->cmsg_type == UDP_GRO && value > 0)
+			size = value;
+		else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
+			 (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
+			ce = (value & ECN_MASK) == ECN_CE;
 	}
 	for (n = 0; left; n++) {
 		size = size < left ? size : left;
-		receive(net, sock, &net->udp_rx->from[i], p, size, n);
+		receive(net, sock, &net->udp_rx->from[i], p, size, n, ce);
 		p += size;
 		left -= size;
 	}

@@ -46,6 +46,14 @@ static uint32_t packet_bytes(const struct roce_pkt *pkt, uint32_t i)
 	return roce_opcode[roce_pkt_opcode(pkt, i)].hdr_bytes + ((len + 3) & ~3u) + ROCE_ICRC_BYTES;
 }
 
+/* One bit that the ICRC covers: all but those of byte 4, which routers may change. */
+static void spoil(uint8_t *p, size_t len, uint32_t bit)
+{
+	size_t byte = bit / 8 % len;
+
+	p[byte == 4 ? 5 : byte] ^= 1 << bit % 8;
+}
+
 /* Puts packet i of the train at p; returns its length or what fill returned. */
 static int build_packet(const struct net_path *path, const struct roce_pkt *pkt, uint32_t i, uint16_t id,
 			uint8_t *p, net_fill_fn fill, void *arg)
@@ -71,7 +79,10 @@ static int build_packet(const struct net_path *path, const struct roce_pkt *pkt,
 	icrc = htole32(roce_icrc(ip, ip_len, p - UDP_HDR, UDP_HDR + total));
 	memcpy(p - UDP_HDR, scratch, UDP_HDR);
 	memcpy(p + total, &icrc, sizeof(icrc));
-	return total + ROCE_ICRC_BYTES;
+	total += ROCE_ICRC_BYTES;
+	if (pkt->spoiled_bit)
+		spoil(p, total, pkt->spoiled_bit - 1);
+	return total;
 }
 
 /* The run that a packet of len bytes joins or begins; final: none comes after it. */
@@ -88,6 +99,29 @@ static struct udp_run *run_of(struct udp_batch *batch, uint32_t len, bool final)
 	return run;
 }
 
+/* to the last message */
+static void add_control(struct udp_batch *batch, int level, int type, const void *data, size_t len)
+{
+	union udp_control *control = &batch->control[batch->n - 1];
+	struct msghdr *m = &batch->msgs[batch->n - 1].msg_hdr;
+	struct cmsghdr *c = (struct cmsghdr *)(control->buf + m->msg_controllen);
+
+	m->msg_control = control;
+	m->msg_controllen += CMSG_SPACE(len);
+	*c = (struct cmsghdr){.cmsg_level = level, .cmsg_type = type, .cmsg_len = CMSG_LEN(len)};
+	memcpy(CMSG_DATA(c), data, len);
+}
+
+static void add_ce(const struct net_path *path, struct udp_batch *batch)
+{
+	int ecn = ECN_CE;
+
+	if (path->daddr.ss_family == AF_INET)
+		add_control(batch, IPPROTO_IP, IP_TOS, &ecn, sizeof(ecn));
+	else
+		add_control(batch, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn));
+}
+
 /* Builds all packets of a train, and the messages they go out in. */
 static int build_train(const struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg)
 {
@@ -95,7 +129,6 @@ static int build_train(const struct net_path *path, const struct roce_pkt *pkt, 
 	uint8_t *p = batch->bytes + UDP_HDR;
 	struct udp_run *run;
 	struct msghdr *m;
-	struct cmsghdr *c;
 	uint32_t i;
 	int ret;
 
@@ -109,14 +142,10 @@ static int build_train(const struct net_path *path, const struct roce_pkt *pkt, 
 					     .msg_namelen = path->daddr_len,
 					     .msg_iov = &batch->iov[batch->n - 1],
 					     .msg_iovlen = 1};
+			if (pkt->ce)
+				add_ce(path, batch);
 		} else if (run->count == 2) {
-			m->msg_control = &batch->control[batch->n - 1];
-			m->msg_controllen = CMSG_SPACE(sizeof(uint16_t));
-			c = CMSG_FIRSTHDR(m);
-			*c = (struct cmsghdr){.cmsg_level = IPPROTO_UDP,
-					      .cmsg_type = UDP_SEGMENT,
-					      .cmsg_len = CMSG_LEN(sizeof(uint16_t))};
-			memcpy(CMSG_DATA(c), &(uint16_t){run->size}, sizeof(uint16_t));
+			add_control(batch, IPPROTO_UDP, UDP_SEGMENT, &(uint16_t){run->size}, sizeof(uint16_t));
 		}
 		ret = build_packet(path, pkt, i, run->count - 1, p, fill, arg);
 		if (ret < 0)

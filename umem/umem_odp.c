@@ -16,6 +16,7 @@
 #include "umem/umem_internal.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/provoke.h"
 
 #define LEAF_PAGES 4096ull
 #define INNER_BITS 9
@@ -167,6 +168,7 @@ void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64
 	if (from >= to)
 		return;
 	n = clear(odp->umem.dev->seg, odp->pt_root, odp->pt_levels, from - first, to - first);
+	provoke_race(PROVOKE_INVALIDATE_CLEARED);
 	/* also when none was set: another may have cleared them and still wait */
 	dma_wait_range(from << PAGE_SHIFT, to << PAGE_SHIFT);
 	if (n)
@@ -256,6 +258,7 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 			fl_unlock(&odp->umem_mutex);
 			continue;
 		}
+		provoke_race(PROVOKE_FAULT_BEGUN);
 		ret = hmm_range_fault(&range);
 		if (ret == -EBUSY)
 			continue;
@@ -268,11 +271,13 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 			}
 			return ret;
 		}
+		provoke_race(PROVOKE_FAULT_POPULATED);
 		fl_lock(&odp->umem_mutex);
 		if (!mmu_interval_read_retry(&odp->notifier, seq))
 			break;
 		fl_unlock(&odp->umem_mutex);
 	}
+	provoke_race(PROVOKE_FAULT_LOCKED);
 	ret = enter(odp, range.start / PAGE_SIZE - first, range.end / PAGE_SIZE - first,
 		    write ? UMEM_PT_WRITE : UMEM_PT_READ, flags & UMEM_FAULT_PREFETCH);
 	if (ret < 0) {

@@ -15,7 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 #include "faultline/segment.h"
+#include "util/impairment.h"
 #include "util/log.h"
+#include "util/provoke.h"
 
 #define SYSTEM_FILE "/etc/faultline.conf"
 
@@ -80,6 +82,13 @@ static const char *check_link(const char *v)
 	return one_of(v, "auto", "udp", NULL) ? NULL : "must be auto or udp";
 }
 
+static const char *check_impair(const char *v)
+{
+	struct fl_impairment im;
+
+	return fl_impairment_parse(v, &im);
+}
+
 static const char *check_pin(const char *v)
 {
 	return one_of(v, "auto", "io_uring", "mlock") ? NULL : "must be auto, io_uring or mlock";
@@ -89,6 +98,18 @@ static const char *check_notifier(const char *v)
 {
 	return one_of(v, "auto", "userfaultfd", "none") ? NULL
 							: "must be auto, userfaultfd or none";
+}
+
+static const char *check_provoke(const char *v)
+{
+	struct provoke p;
+
+	return provoke_parse(v, &p);
+}
+
+static const char *check_fault_model(const char *v)
+{
+	return one_of(v, "ideal", "connectx", NULL) ? NULL : "must be ideal or connectx";
 }
 
 #define FIELD(f) offsetof(struct fl_config, f), sizeof(((struct fl_config *)0)->f)
@@ -108,10 +129,22 @@ static const struct setting settings[] = {
 	 "none, error, warn, info or debug; empty: by VERBS_LOG_LEVEL, else warn"},
 	{"link", "FAULTLINE_LINK", FIELD(link), false, check_link, "auto",
 	 "auto, or udp: no shared memory between processes"},
+	{"impair", "FAULTLINE_IMPAIR", FIELD(impair), false, check_impair, "",
+	 "what becomes of packets sent, such as loss=1%,reorder=2%,dup=1%,delay=1ms~200us,seed=7"},
 	{"pin", "FAULTLINE_PIN", FIELD(pin), false, check_pin, "auto",
 	 "how pinned memory is pinned: auto, io_uring or mlock"},
 	{"notifier", "FAULTLINE_NOTIFIER", FIELD(notifier), false, check_notifier, "auto",
 	 "how changes of mappings are noticed: auto, userfaultfd or none"},
+	{"fault_model", "FAULTLINE_FAULT_MODEL", FIELD(fault_model), false, check_fault_model, "ideal",
+	 "how page faults show on the wire: ideal, or connectx, with its pitfalls"},
+	{"fault_rnr", "FAULTLINE_FAULT_RNR", FIELD(fault_rnr_ms), true, NULL, "100",
+	 "milliseconds after which a responder's page fault is answered with RNR NAKs"},
+	{"fault_stuck", "FAULTLINE_FAULT_STUCK", FIELD(fault_stuck_ms), true, NULL, "2000",
+	 "milliseconds after which a page fault is reported as stuck"},
+	{"fault_patience", "FAULTLINE_FAULT_PATIENCE", FIELD(fault_patience_ms), true, NULL, "60000",
+	 "milliseconds for which a peer is kept waiting for a page fault; 0: without end"},
+	{"provoke", "FAULTLINE_PROVOKE", FIELD(provoke), false, check_provoke, "",
+	 "page faults, invalidations and races on purpose: see faultline.conf(5)"},
 	{"report", "FAULTLINE_REPORT", FIELD(report), false, NULL, "",
 	 "abstract UNIX address that wants the counters; set by `faultline run`"},
 };

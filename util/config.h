@@ -19,8 +19,14 @@ struct fl_config {
 	uint32_t vendor_id, vendor_part_id; /* 0: the profile's */
 	char log[16];	  /* "": see log.h */
 	char link[16];	  /* "auto", or "udp": never shm between processes (tests, captures) */
+	char impair[128]; /* "": packets go unharmed; else see impairment.h */
 	char pin[16];	  /* "auto", "io_uring", "mlock" */
 	char notifier[16]; /* "auto", "userfaultfd", "none" */
+	char provoke[256]; /* util/provoke.h; "": nothing */
+	char fault_model[16]; /* "ideal", "connectx": hw/fault_model.h */
+	uint32_t fault_rnr_ms; /* a responder's fault that takes longer is told to a peer that asks again */
+	uint32_t fault_stuck_ms; /* and one that takes longer is told to the user */
+	uint32_t fault_patience_ms; /* and one that takes longer is not vouched for any more */
 	char report[108]; /* abstract UNIX address of `faultline run`, which wants the segment; "": none */
 };
 

@@ -51,6 +51,7 @@ static const char *const rank_name[] = {
 	[LOCK_UMEM_RWSEM] = "umem rwsem",
 	[LOCK_UMEM_MUTEX] = "umem mutex",
 	[LOCK_PT_ARENA] = "page-table arena",
+	[LOCK_NET_IMPAIR] = "net impair",
 	[LOCK_NET_TX] = "net tx",
 	[LOCK_TIMER] = "timer",
 	[LOCK_DMA_EXPORTER] = "dma-buf exporter",

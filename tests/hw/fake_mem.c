@@ -24,6 +24,7 @@ static __thread struct faultline_hazard *mine, *announced;
 
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
+static struct ib_umem *odp_region;
 static unsigned gate_waiting;
 static bool gate_is_open;
 static int gate_rc;
@@ -69,6 +70,17 @@ static enum umem_way odp_way(const struct ib_umem *umem, uint64_t addr, size_t l
 
 /* nothing that is pinned here is ever taken away, and what is broken is so for the pin as well */
 int mm_stop_dma;
+
+/* of all regions on demand that overlap it: there is one */
+void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
+{
+	if (odp_region)
+		fake_invalidate(odp_region, range->start, range->end);
+}
+
+void mmu_notifier_invalidate_range_end(const struct mmu_notifier_range *range)
+{
+}
 
 void mm_wait_start_dma(void)
 {
@@ -186,6 +198,7 @@ struct ib_umem *fake_umem(void *addr, size_t len, bool odp)
 	umem->writable = true;
 	umem->ops = odp ? &odp_ops : &pinned_ops;
 	if (odp) {
+		odp_region = umem;
 		u->first = umem->address >> PAGE_SHIFT;
 		u->pages = ((umem->address + len - 1) >> PAGE_SHIFT) - u->first + 1;
 		u->pt = calloc(u->pages, 1);

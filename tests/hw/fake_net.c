@@ -282,6 +282,10 @@ int net_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill
 	return rc;
 }
 
+void net_flush(struct net *net)
+{
+}
+
 int net_poll(struct net *net, int budget)
 {
 	struct train *t;

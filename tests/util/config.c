@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "util/config.h"
+#include "util/impairment.h"
 #include "util/log.h"
 
 static char dir[] = "/tmp/faultline-config-XXXXXX";
@@ -178,6 +179,38 @@ static void test_one_name_for_two(void **state)
 	assert_string_equal(cfg.name, "mlx5_0");
 }
 
+static void test_impair(void **state)
+{
+	static const char *const wrong[] = {"loss", "loss=1", "loss=-1%", "loss=101%", "loss=nan%", "loss=1%x",
+					    "lose=1%", "delay=1", "delay=1ms~", "delay=1ms~2ms", "delay=1h",
+					    "delay=11s", "delay=1msx", "seed=", "seed=x", "seed=-1", "seed=7x"};
+	struct fl_impairment im;
+	unsigned i;
+
+	assert_null(fl_impairment_parse("", &im));
+	assert_false(fl_impairment_on(&im));
+	assert_null(fl_impairment_parse("seed=7", &im));
+	assert_false(fl_impairment_on(&im));
+	assert_null(fl_impairment_parse("loss=50%,reorder=25%,dup=100%,delay=1.5ms~200us,corrupt=0%,ecn=0.1%,"
+					"seed=0x10", &im));
+	assert_true(fl_impairment_on(&im));
+	assert_int_equal(im.loss, 1ull << 31);
+	assert_int_equal(im.reorder, 1ull << 30);
+	assert_int_equal(im.dup, 1ull << 32);
+	assert_int_equal(im.corrupt, 0);
+	assert_int_equal(im.ecn, (uint64_t)(0.001 * (1ull << 32)));
+	assert_int_equal(im.delay_ns, 1500000);
+	assert_int_equal(im.jitter_ns, 200000);
+	assert_int_equal(im.seed, 16);
+	for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		if (!fl_impairment_parse(wrong[i], &im))
+			fail_msg("\"%s\" was taken", wrong[i]);
+	setenv("FAULTLINE_IMPAIR", "loss=1", 1);
+	assert_int_equal(fl_config_load(&cfg), -EINVAL);
+	assert_string_equal(cfg.impair, "");
+	assert_non_null(strstr(messages(), "FAULTLINE_IMPAIR: setting 'impair': \"loss=1\" has a chance"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -188,6 +221,7 @@ int main(void)
 		cmocka_unit_test_setup(test_bad_values, fresh),
 		cmocka_unit_test_setup(test_bad_file, fresh),
 		cmocka_unit_test_setup(test_one_name_for_two, fresh),
+		cmocka_unit_test_setup(test_impair, fresh),
 	};
 	char clean[64];
 	int ret;
