@@ -61,6 +61,7 @@ void dma_init(struct seg *seg)
 	used = claimed = 0;
 	generation++;
 	mm_set_quiesce(dma_wait_range);
+	mm_count_scans(&seg->s->device[0].counter[FL_CNT_reclaim_scans]);
 }
 
 static void raise_used(unsigned to)
