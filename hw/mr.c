@@ -114,6 +114,7 @@ static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 	} else {
 		ent->pt = 0;
 		ent->pt_levels = 0;
+		ent->dma_maps = ent->pinned_pages = mr->umem->npages;
 	}
 	mr->last_key = key;
 	/* the key goes last: who sees it sees the rest (pairs with the loads in mr_of_key(), and with

@@ -27,6 +27,7 @@ struct pf {
 	enum qp_role role;
 	struct hca_mr *mr;
 	struct mr_miss miss;
+	uint64_t began, paused; /* now_ns() of the fault, and of the role's pause */
 };
 
 static struct {
@@ -46,6 +47,12 @@ static int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned fl
 	if (miss->force)
 		flags |= UMEM_FAULT_FORCE;
 	return mr->umem->ops->fault(mr->umem, miss->addr, miss->len, flags);
+}
+
+/* mr: held. The device is that of the QP, whose PD the MR is of. */
+static void count_time(struct hca_mr *mr, enum faultline_histogram h, uint64_t since)
+{
+	cnt_time(mr->dev->stat, mr->ent, h, now_ns() - since);
 }
 
 static void resume(struct pf *pf, int rc)
@@ -75,6 +82,8 @@ static void run_fault(struct pf_work *work)
 	struct pf *pf = (struct pf *)work; /* its first member */
 	int rc = pf_resolve(pf->mr, &pf->miss, 0);
 
+	count_time(pf->mr, FL_HIST_fault_time, pf->began);
+	count_time(pf->mr, FL_HIST_stall_time, pf->paused);
 	mr_put(pf->mr);
 	resume(pf, rc);
 	free(pf);
@@ -125,7 +134,8 @@ int pf_queue_work(struct pf_work *work)
 	return 0;
 }
 
-static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss)
+static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss,
+		    uint64_t began)
 {
 	struct pf *pf = malloc(sizeof(*pf));
 	int rc;
@@ -137,7 +147,9 @@ static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, con
 			  .generation = qp->generation,
 			  .role = role,
 			  .mr = mr,
-			  .miss = *miss};
+			  .miss = *miss,
+			  .began = began,
+			  .paused = now_ns()};
 	qp->faulting[role] = true; /* a worker that is quick waits for the QP's lock, which we hold */
 	rc = pf_queue_work(&pf->work);
 	if (rc) {
@@ -150,8 +162,10 @@ static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, con
 static int denied(struct hca_qp *qp, struct hca_mr *mr)
 {
 	cnt_inc(qp->dev->stat, FL_CNT_page_faults_denied);
-	if (mr)
+	if (mr) {
+		__atomic_fetch_add(&mr->ent->page_faults_denied, 1, __ATOMIC_RELAXED);
 		mr_put(mr);
+	}
 	return -EACCES;
 }
 
@@ -169,6 +183,7 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 {
 	NO_CANCEL;
 	struct hca_mr *mr = mr_get(miss->key);
+	uint64_t began;
 	int rc;
 
 	/* what a worker has tried, or an access that fails again and again though its pages are said to be
@@ -176,16 +191,18 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
 	if (!mr || has_failed(qp, role, miss) ||
 	    (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES))
 		return denied(qp, mr);
+	began = now_ns();
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
 	FL_PROBE4(page_fault, qp->qpn, role, miss->addr, miss->len);
 	rc = miss->len <= PF_INLINE_MAX ? pf_resolve(mr, miss, UMEM_FAULT_NOSLEEP) : -EAGAIN;
 	if (rc == -EAGAIN) {
 		FL_PROBE3(page_fault_queued, qp->qpn, role, miss->addr);
-		rc = pf_queue(qp, role, mr, miss);
+		rc = pf_queue(qp, role, mr, miss, began);
 		if (!rc)
 			return -EINPROGRESS; /* the reference is the fault's now */
 	}
 	FL_PROBE4(page_fault_done, qp->qpn, role, miss->addr, rc);
+	count_time(mr, FL_HIST_fault_time, began);
 	if (rc < 0)
 		return denied(qp, mr);
 	mr_put(mr);

@@ -22,6 +22,7 @@ static bool has_pager(const struct mmu_interval_notifier *mni)
 
 int hmm_range_fault(struct hmm_range *range)
 {
+	bool touched;
 	int ret = 0;
 
 	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
@@ -30,7 +31,12 @@ int hmm_range_fault(struct hmm_range *range)
 		       (has_pager(range->notifier) && vma_absent(range->start, range->end));
 	if (range->nosleep && range->major)
 		return -EAGAIN;
-	for (int i = 0; i < POPULATE_TRIES; i++) {
+	/*
+	 * What must come from swap is brought as the program would: at a control group's limit there are kernels
+	 * (6.18) that kill the process when madvise() does it. What cannot be had is the populate's to say.
+	 */
+	touched = range->major && !mm_touch(range->start, range->end, range->write);
+	for (int i = 0; !touched && i < POPULATE_TRIES; i++) {
 		uint64_t failed = 0;
 
 		ret = mm_populate(range->start, range->end, range->write, &failed);

@@ -17,6 +17,7 @@ int mm_init(const struct fl_config *cfg)
 void mm_fork_child(void)
 {
 	notifier_fork_child();
+	reclaim_fork_child();
 	hooks_fork_child();
 	uffd_fork_child();
 	pin_fork_child();

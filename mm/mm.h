@@ -6,6 +6,7 @@
  *  - long-term pins (pin.c)
  *  - mmu interval notifiers, with the kernel's sequence protocol (mmu_notifier.c), fed by a
  *    userfaultfd thread (uffd.c) and, later, by hooks in the caller's thread
+ *  - a look for what the kernel has swapped out, under memory pressure (reclaim.c)
  *  - hmm_range_fault() (hmm.c)
  *
  * Addresses are virtual, of this process, as uint64_t; ranges are [start, end).
@@ -72,6 +73,7 @@ struct mmu_interval_notifier;
 enum mmu_notifier_event {
 	MMU_NOTIFY_UNMAP,   /* munmap, mremap away, mmap over */
 	MMU_NOTIFY_CLEAR,   /* MADV_DONTNEED, MADV_REMOVE: mapped still, pages gone */
+	MMU_NOTIFY_RECLAIM, /* swapped out, or dropped from the page cache (the kernel says CLEAR) */
 	MMU_NOTIFY_RELEASE, /* the process ends, or forgets all (child of a fork) */
 };
 
@@ -96,6 +98,11 @@ struct mmu_interval_notifier_ops {
 	 */
 	bool (*invalidate)(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 			   unsigned long cur_seq);
+	/*
+	 * Is something of [start, end) in its owner's tables? Called under a lock of mm's: takes none. May be
+	 * NULL: then pages that the kernel has reclaimed are never told of.
+	 */
+	bool (*holds)(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
 };
 
 /* Embedded in its owner. Fields are mm's own. */
@@ -140,6 +147,16 @@ void mm_mirror_stop_dma(uint32_t *word);
 void mm_wait_start_dma(void);
 /* umem gives mm the way to wait until no access at all is in flight */
 void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end));
+
+/* ---- reclaim ---- */
+
+/*
+ * One look over all that is watched: what the kernel has taken from memory (swapped out, dropped from the
+ * page cache) goes from the devices' tables as an MMU_NOTIFY_RECLAIM. Under memory pressure it runs by itself.
+ */
+void mm_reclaim_scan(void);
+/* where looks are counted; NULL: nowhere */
+void mm_count_scans(uint64_t *counter);
 
 /* ---- HMM ---- */
 

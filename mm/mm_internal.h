@@ -87,9 +87,16 @@ int vma_find(uint64_t addr, struct vma *v);
 bool vma_would_sleep(uint64_t start, uint64_t end);
 /* Is any page of it not in the CPU's tables? */
 bool vma_absent(uint64_t start, uint64_t end);
+/*
+ * Runs of pages of [start, end) that are mapped and not in the CPU's tables, at most max; how many. *next: where
+ * to look on, or end.
+ */
+unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, unsigned max, uint64_t *next);
 /* MADV_POPULATE_READ or _WRITE with its errors sorted: 0, -EFAULT, -ENOMEM. On -EFAULT *failed, when
  * asked for, is the first page that cannot be had. */
 int mm_populate(uint64_t start, uint64_t end, bool write, uint64_t *failed);
+/* Touches each page, until one fails: 0 or -EFAULT. */
+int mm_touch(uint64_t start, uint64_t end, bool write);
 void vma_fork_child(void);
 
 /* ---- pin.c ---- */
@@ -109,8 +116,21 @@ int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint
 extern unsigned notifier_regions;
 /* Does one overlap [start, end)? Never waits: no, when somebody is at the tree for long. */
 bool notifier_overlaps(uint64_t start, uint64_t end);
+/*
+ * The next range at or after `at` that somebody watches whose device forgets (not ops->once): false: none.
+ * What overlaps it on the right comes by the next call.
+ */
+bool notifier_next(uint64_t at, uint64_t *start, uint64_t *end);
+/* Does a device have something of it in its tables (ops->holds)? */
+bool notifier_holds(uint64_t start, uint64_t end);
 /* the quiesce callback, if one was set */
 void notifier_quiesce(void);
+
+/* ---- reclaim.c ---- */
+
+/* With the first region whose device forgets; does nothing when it is under way. No lock but the watch lock. */
+void reclaim_start(void);
+void reclaim_fork_child(void);
 
 /* ---- hooks.c ---- */
 

@@ -142,6 +142,40 @@ bool notifier_overlaps(uint64_t start, uint64_t end)
 	return yes;
 }
 
+/* ---- for the look at what the kernel has reclaimed (reclaim.c) ---- */
+
+bool notifier_next(uint64_t at, uint64_t *start, uint64_t *end)
+{
+	struct interval_node *n;
+
+	fl_lock(&tree_lock);
+	n = interval_first(&subscriptions, at, UINT64_MAX);
+	while (n && sub_of(n)->mni->ops->once)
+		n = interval_next(n, at, UINT64_MAX);
+	if (n) {
+		*start = n->start > at ? n->start : at;
+		*end = n->end;
+	}
+	fl_unlock(&tree_lock);
+	return n != NULL;
+}
+
+bool notifier_holds(uint64_t start, uint64_t end)
+{
+	struct interval_node *n;
+	bool yes = false;
+
+	fl_lock(&tree_lock); /* what is in the tree is not released */
+	for (n = interval_first(&subscriptions, start, end); n && !yes; n = interval_next(n, start, end)) {
+		struct mmu_interval_notifier *mni = sub_of(n)->mni;
+
+		yes = mni->ops->holds && mni->ops->holds(mni, start > n->start ? start : n->start,
+							  end < n->end ? end : n->end);
+	}
+	fl_unlock(&tree_lock);
+	return yes;
+}
+
 /* ---- subscriptions ---- */
 
 static void tree_insert(struct mmu_interval_notifier *mni, struct subscription *s)
@@ -227,6 +261,8 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 	__atomic_fetch_add(&notifier_regions, 1, __ATOMIC_RELAXED);
 	/* in the tree before it is watched: the first event finds it */
 	tree_insert(mni, s);
+	if (!ops->once)
+		reclaim_start();
 	if (!ops->once && uffd_start(true)) {
 		uffd_drop_strays();
 		mni->watched = uffd_register(start, mni->end) != UFFD_UNWATCHED;

@@ -213,6 +213,40 @@ bool mm_next_present(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to)
 	return next_run(true, start, end, from, to, &swapped);
 }
 
+unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, unsigned max, uint64_t *next)
+{
+	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap");
+	struct pm_scan_arg arg = {
+		.size = sizeof(arg),
+		.start = start,
+		.end = end,
+		.vec = (uintptr_t)run,
+		.vec_len = max,
+		.category_inverted = PAGE_IS_PRESENT,
+		.category_mask = PAGE_IS_PRESENT,
+	};
+	uint64_t from, to;
+	bool swapped;
+	int n;
+
+	*next = end;
+	if (fd < 0)
+		return 0;
+	if (!__atomic_load_n(&no_scan, __ATOMIC_RELAXED)) {
+		n = ioctl(fd, PAGEMAP_SCAN, &arg);
+		if (n >= 0) {
+			*next = n && arg.walk_end < end ? arg.walk_end : end;
+			return (unsigned)n;
+		}
+		__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
+	}
+	if (!next_absent(start, end, &from, &to, &swapped))
+		return 0;
+	run[0] = (struct page_region){.start = from, .end = to};
+	*next = to;
+	return 1;
+}
+
 static bool has_swap(void)
 {
 	struct sysinfo si;
@@ -269,8 +303,8 @@ bool vma_absent(uint64_t start, uint64_t end)
 
 /* ---- populating ---- */
 
-/* before Linux 5.14: touch each page, as a fault does; an atomic add of nothing is a write */
-static int touch(uint64_t start, uint64_t end, bool write)
+/* Touch each page, as a fault does; an atomic add of nothing is a write. The only way before Linux 5.14. */
+int mm_touch(uint64_t start, uint64_t end, bool write)
 {
 	for (uint64_t p = start; p < end; p += PAGE_SIZE) {
 		uint64_t v;
@@ -301,7 +335,7 @@ static int populate(uint64_t start, uint64_t end, bool write)
 	int err;
 
 	if (!can_populate())
-		return touch(start, end, write);
+		return mm_touch(start, end, write);
 	do
 		err = madvise((void *)start, end - start,
 			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)

@@ -72,6 +72,7 @@ void dma_init(struct seg *seg)
 	generation++;
 	mm_set_quiesce(dma_wait_range);
 	mm_mirror_stop_dma(&seg->s->stop_dma);
+	mm_count_scans(&seg->s->device[0].counter[FL_CNT_reclaim_scans]);
 }
 
 static void raise_used(unsigned to)

@@ -76,6 +76,7 @@ struct ib_umem_odp {
 	struct ib_umem umem;
 	struct mmu_interval_notifier notifier;
 	struct fl_mutex umem_mutex;
+	uint32_t id;	     /* no other of the process has or had it, as far as 32 bits go */
 	uint64_t first_page; /* page number of the table's first byte */
 	uint64_t pt_root;    /* offset in the segment; atomic */
 	unsigned pt_levels;

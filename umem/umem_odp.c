@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "umem/refault.h"
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
 #include "util/log.h"
@@ -82,9 +83,14 @@ static void free_chunks(struct seg *seg, uint64_t off, unsigned levels)
 	seg_chunk_free(seg, off);
 }
 
-/* Clears [from, to), page numbers below the chunk at `off`; returns how many were set. */
-static uint64_t clear(struct seg *seg, uint64_t off, unsigned levels, uint64_t from, uint64_t to)
+/*
+ * Clears [from, to), page numbers below the chunk at `off`, which begins with page `base` of the table;
+ * returns how many were set.
+ */
+static uint64_t clear(const struct ib_umem_odp *odp, uint64_t off, unsigned levels, uint64_t base, uint64_t from,
+		      uint64_t to, uint32_t now)
 {
+	struct seg *seg = odp->umem.dev->seg;
 	uint64_t n = 0;
 
 	if (levels > 1) {
@@ -92,11 +98,11 @@ static uint64_t clear(struct seg *seg, uint64_t off, unsigned levels, uint64_t f
 		uint64_t span = pages_below(levels - 1);
 
 		for (uint64_t i = from / span; i <= (to - 1) / span; i++) {
-			uint64_t base = i * span, end = base + span;
+			uint64_t start = i * span, end = start + span;
 
 			if (inner[i])
-				n += clear(seg, inner[i], levels - 1, from > base ? from - base : 0,
-					   (to < end ? to : end) - base);
+				n += clear(odp, inner[i], levels - 1, base + start, from > start ? from - start : 0,
+					   (to < end ? to : end) - start, now);
 		}
 		return n;
 	}
@@ -110,6 +116,7 @@ static uint64_t clear(struct seg *seg, uint64_t off, unsigned levels, uint64_t f
 		/* seq_cst: before the look at the hazards; pairs with ib_umem_odp_present() */
 		if (leaf[i]) {
 			__atomic_exchange_n(&leaf[i], UMEM_PT_NONE, __ATOMIC_SEQ_CST);
+			refault_note(odp->id, base + i, now);
 			n++;
 		}
 	}
@@ -138,6 +145,7 @@ static void count_mapped(struct ib_umem_odp *odp, uint64_t n, bool prefetch)
 	cnt_add(d, prefetch ? FL_CNT_page_prefetch : FL_CNT_page_faults, n);
 	cnt_add(d, FL_CNT_dma_maps, n);
 	cnt_add(d, FL_CNT_mapped_pages, n);
+	MR_ADD(odp, dma_maps, n);
 	if (prefetch)
 		MR_ADD(odp, page_prefetch, n);
 	else
@@ -152,8 +160,16 @@ static void count_unmapped(struct ib_umem_odp *odp, uint64_t n)
 	odp->mapped -= n;
 	cnt_add(d, FL_CNT_dma_unmaps, n);
 	__atomic_fetch_sub(&d->counter[FL_CNT_mapped_pages], n, __ATOMIC_RELAXED);
+	MR_ADD(odp, dma_unmaps, n);
 	MR_ADD(odp, mapped_pages, -n);
 }
+
+/* counts for the device and the region */
+#define COUNT(odp, field, n)                                                                       \
+	do {                                                                                       \
+		cnt_add((odp)->umem.dev->stat, FL_CNT_##field, n);                                 \
+		MR_ADD(odp, field, n);                                                             \
+	} while (0)
 
 /* ---- taking away ---- */
 
@@ -167,7 +183,7 @@ void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64
 	to = to < last ? to : last;
 	if (from >= to)
 		return;
-	n = clear(odp->umem.dev->seg, odp->pt_root, odp->pt_levels, from - first, to - first);
+	n = clear(odp, odp->pt_root, odp->pt_levels, 0, from - first, to - first, refault_now());
 	provoke_race(PROVOKE_INVALIDATE_CLEARED);
 	/* also when none was set: another may have cleared them and still wait */
 	dma_wait_range(from << PAGE_SHIFT, to << PAGE_SHIFT);
@@ -189,22 +205,65 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	before -= odp->mapped;
 	FL_PROBE3(invalidate, range->start, range->end, before);
 	if (before) {
-		cnt_add(odp->umem.dev->stat, FL_CNT_page_invalidations, before);
-		MR_ADD(odp, page_invalidations, before);
+		COUNT(odp, page_invalidations, before);
+		if (range->event == MMU_NOTIFY_RECLAIM)
+			COUNT(odp, page_reclaims, before);
 	}
 	fl_unlock(&odp->umem_mutex);
 	return true;
 }
 
-static const struct mmu_interval_notifier_ops notifier_ops = {.invalidate = invalidate};
+/* As clear(), of which this is the question. No lock: a page that comes or goes meanwhile may be missed. */
+static bool any(const struct seg *seg, uint64_t off, unsigned levels, uint64_t from, uint64_t to)
+{
+	if (levels > 1) {
+		const uint64_t *inner = seg_ptr(seg, off);
+		uint64_t span = pages_below(levels - 1);
+
+		for (uint64_t i = from / span; i <= (to - 1) / span; i++) {
+			uint64_t below = __atomic_load_n(&inner[i], __ATOMIC_ACQUIRE); /* pairs with leaf_make() */
+			uint64_t start = i * span, end = start + span;
+
+			if (below && any(seg, below, levels - 1, from > start ? from - start : 0,
+					 (to < end ? to : end) - start))
+				return true;
+		}
+		return false;
+	}
+	const uint8_t *leaf = seg_ptr(seg, off);
+
+	for (uint64_t i = from; i < to; i++) {
+		if (!(i & 7) && i + 8 <= to) {
+			if (__atomic_load_n((const uint64_t *)(leaf + i), __ATOMIC_RELAXED))
+				return true;
+			i += 7;
+		} else if (__atomic_load_n(&leaf[i], __ATOMIC_RELAXED)) {
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool holds(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
+{
+	struct ib_umem_odp *odp =
+		(struct ib_umem_odp *)((char *)mni - offsetof(struct ib_umem_odp, notifier));
+
+	return any(odp->umem.dev->seg, odp->pt_root, odp->pt_levels, (start >> PAGE_SHIFT) - odp->first_page,
+		   (end >> PAGE_SHIFT) - odp->first_page);
+}
+
+static const struct mmu_interval_notifier_ops notifier_ops = {.invalidate = invalidate, .holds = holds};
 
 /* ---- faults ---- */
 
 /* Enters [from, to), page numbers of the table. How many were not there, or -ENOMEM. umem_mutex held. */
 static int enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t right, bool prefetch)
 {
+	uint32_t now = refault_now();
+	bool look = refault_any(now);
 	uint8_t *leaf = NULL;
-	uint64_t n = 0;
+	uint64_t n = 0, again = 0;
 	int err = 0;
 
 	for (uint64_t i = from; i < to; i++) {
@@ -217,12 +276,25 @@ static int enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t ri
 		uint8_t *b = &leaf[i % LEAF_PAGES], old = *b;
 
 		n += old == UMEM_PT_NONE;
+		again += look && old == UMEM_PT_NONE && refault_take(odp->id, i, now);
 		if ((old | right) != old) /* an entry to write stays one when it is faulted for reading */
 			__atomic_store_n(b, old | right, __ATOMIC_RELEASE);
 	}
 	if (n)
 		count_mapped(odp, n, prefetch);
+	if (again && !prefetch) {
+		COUNT(odp, page_refaults, again);
+		FL_PROBE3(refault, (odp->first_page + from) << PAGE_SHIFT, (odp->first_page + to) << PAGE_SHIFT, again);
+	}
+	FL_PROBE4(map, (odp->first_page + from) << PAGE_SHIFT, (odp->first_page + to) << PAGE_SHIFT, n, prefetch);
 	return err ? err : (int)n;
+}
+
+/* An invalidation came between, or is under way. */
+static void count_retry(struct ib_umem_odp *odp, uint64_t addr)
+{
+	COUNT(odp, page_fault_retries, 1);
+	FL_PROBE3(page_fault_retry, addr, odp->umem.address, odp->umem.length);
 }
 
 int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags)
@@ -260,8 +332,10 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		}
 		provoke_race(PROVOKE_FAULT_BEGUN);
 		ret = hmm_range_fault(&range);
-		if (ret == -EBUSY)
+		if (ret == -EBUSY) {
+			count_retry(odp, addr);
 			continue;
+		}
 		if (ret) {
 			if (ret == -EFAULT && flags & UMEM_FAULT_FORCE) {
 				/* the table promised what is not there */
@@ -276,6 +350,7 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		if (!mmu_interval_read_retry(&odp->notifier, seq))
 			break;
 		fl_unlock(&odp->umem_mutex);
+		count_retry(odp, addr);
 	}
 	provoke_race(PROVOKE_FAULT_LOCKED);
 	ret = enter(odp, range.start / PAGE_SIZE - first, range.end / PAGE_SIZE - first,
@@ -285,8 +360,12 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		fl_warn_once("no memory is left in the segment for the tables of on-demand regions");
 		return ret;
 	}
-	if (range.major && !(flags & UMEM_FAULT_PREFETCH))
-		cnt_inc(odp->umem.dev->stat, FL_CNT_page_faults_major);
+	if (flags & UMEM_FAULT_PREFETCH)
+		return ret;
+	if (range.major)
+		COUNT(odp, page_faults_major, 1);
+	else
+		COUNT(odp, page_faults_minor, 1);
 	return ret;
 }
 
@@ -366,6 +445,7 @@ static const struct umem_ops umem_odp_ops = {
 int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
 		    struct ib_umem **out)
 {
+	static uint32_t ids;
 	struct ib_umem_odp *odp;
 	int err;
 
@@ -381,6 +461,7 @@ int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigne
 	odp->umem.address = addr;
 	odp->umem.length = size;
 	odp->umem.writable = umem_writable(access);
+	odp->id = __atomic_fetch_add(&ids, 1, __ATOMIC_RELAXED);
 	odp->first_page = addr >> PAGE_SHIFT;
 	fl_mutex_init(&odp->umem_mutex, LOCK_UMEM_MUTEX);
 	for (odp->pt_levels = 1; pages_below(odp->pt_levels) < num_pages(odp);)
