@@ -56,6 +56,15 @@ bool process_alive(const struct process *p);
 /* names of the counters, by enum faultline_counter */
 extern const char *const counter_name[FL_CNT_NUM];
 extern const char *const counter_help[FL_CNT_NUM];
+/* and of the histograms, by enum faultline_histogram */
+extern const char *const histogram_name[FL_HIST_NUM];
+extern const char *const histogram_help[FL_HIST_NUM];
+
+uint64_t histogram_total(const uint64_t bucket[FAULTLINE_BUCKETS]);
+/* under how many us this part of what was timed stayed: a power of two */
+uint64_t histogram_below(const uint64_t bucket[FAULTLINE_BUCKETS], double part);
+/* "64 us", "2 ms": of a power of two, near enough */
+const char *human_us(uint64_t us, char buf[32]);
 
 static inline uint64_t counter(const struct faultline_device *d, enum faultline_counter c)
 {
@@ -94,6 +103,9 @@ void collector_take(struct collector *c);
 void collector_close(struct collector *c);
 
 void report_print(FILE *out, const struct collector *c, const char *app, pid_t main_pid);
+
+/* what to do about the numbers, in words, when they call for it (advice.c) */
+void advice_print(FILE *out, const struct faultline_device *d);
 
 /* the likely reason why a program that ran opened no device: one line, never NULL */
 const char *why_no_device(const char *app);

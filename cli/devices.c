@@ -19,9 +19,12 @@ struct flag {
 };
 
 static const struct flag odp_flags[] = {
-	{IBV_ODP_SUPPORT_SEND, "send"},	    {IBV_ODP_SUPPORT_RECV, "recv"},
-	{IBV_ODP_SUPPORT_WRITE, "write"},   {IBV_ODP_SUPPORT_READ, "read"},
-	{IBV_ODP_SUPPORT_ATOMIC, "atomic"}, {IBV_ODP_SUPPORT_SRQ_RECV, "srq"},
+	{IBV_ODP_SUPPORT_SEND, "send"},
+	{IBV_ODP_SUPPORT_RECV, "recv"},
+	{IBV_ODP_SUPPORT_WRITE, "write"},
+	{IBV_ODP_SUPPORT_READ, "read"},
+	{IBV_ODP_SUPPORT_ATOMIC, "atomic"},
+	{IBV_ODP_SUPPORT_SRQ_RECV, "srq"},
 	{0},
 };
 
@@ -124,8 +127,8 @@ static void profile_tables(void)
 	const struct hca_profile *const *p;
 	char buf[3][64];
 
-	printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", "PROFILE", "ON DEMAND", "DMA-BUF", "QP TYPES",
-	       "ATOMICS", "SRQ", "DESCRIPTION");
+	printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", "PROFILE", "ON DEMAND", "DMA-BUF",
+	       "QP TYPES", "ATOMICS", "SRQ", "DESCRIPTION");
 	for (p = hca_profiles; *p; p++)
 		printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", (*p)->name, odp_words(*p),
 		       dmabuf_words[(*p)->dmabuf],
@@ -143,14 +146,14 @@ static void profile_tables(void)
 		       words((*p)->odp.per_transport_caps.ud_odp_caps, odp_flags, buf[2],
 			     sizeof(buf[2])));
 
-	printf("\n%-9s %6s %8s %5s %7s %6s %8s %7s %11s\n", "LIMITS", "QPS", "WRS", "SGES", "INLINE",
-	       "READS", "CQES", "MRS", "MESSAGE");
+	printf("\n%-9s %6s %8s %5s %7s %6s %8s %7s %11s\n", "LIMITS", "QPS", "WRS", "SGES",
+	       "INLINE", "READS", "CQES", "MRS", "MESSAGE");
 	for (p = hca_profiles; *p; p++) {
 		const struct ibv_device_attr *a = &(*p)->attr;
 
-		printf("%-9s %6d %8d %5d %7u %6d %8d %7d %11u\n", (*p)->name, a->max_qp, a->max_qp_wr,
-		       a->max_sge, (*p)->max_inline_data, a->max_qp_rd_atom, a->max_cqe, a->max_mr,
-		       (*p)->max_msg_sz);
+		printf("%-9s %6d %8d %5d %7u %6d %8d %7d %11u\n", (*p)->name, a->max_qp,
+		       a->max_qp_wr, a->max_sge, (*p)->max_inline_data, a->max_qp_rd_atom,
+		       a->max_cqe, a->max_mr, (*p)->max_msg_sz);
 	}
 }
 

@@ -29,6 +29,18 @@ const char *const counter_help[FL_CNT_NUM] = {
 #undef X
 };
 
+const char *const histogram_name[FL_HIST_NUM] = {
+#define X(name, help) [FL_HIST_##name] = #name,
+	FAULTLINE_HISTOGRAMS(X)
+#undef X
+};
+
+const char *const histogram_help[FL_HIST_NUM] = {
+#define X(name, help) [FL_HIST_##name] = help,
+	FAULTLINE_HISTOGRAMS(X)
+#undef X
+};
+
 int process_receive(int sock)
 {
 	union {
@@ -168,6 +180,39 @@ const char *mr_kind_name(uint32_t kind)
 		return "dma-buf";
 	}
 	return "unknown";
+}
+
+uint64_t histogram_total(const uint64_t bucket[FAULTLINE_BUCKETS])
+{
+	uint64_t n = 0;
+
+	for (unsigned b = 0; b < FAULTLINE_BUCKETS; b++)
+		n += __atomic_load_n(&bucket[b], __ATOMIC_RELAXED);
+	return n;
+}
+
+uint64_t histogram_below(const uint64_t bucket[FAULTLINE_BUCKETS], double part)
+{
+	double want = (double)histogram_total(bucket) * part, n = 0;
+	unsigned b;
+
+	for (b = 0; b < FAULTLINE_BUCKETS - 1; b++) {
+		n += (double)__atomic_load_n(&bucket[b], __ATOMIC_RELAXED);
+		if (n >= want)
+			break;
+	}
+	return 1ull << b;
+}
+
+const char *human_us(uint64_t us, char buf[32])
+{
+	if (us < 1024)
+		snprintf(buf, 32, "%llu us", (unsigned long long)us);
+	else if (us < 1024 * 1024)
+		snprintf(buf, 32, "%llu ms", (unsigned long long)(us + 512) / 1024);
+	else
+		snprintf(buf, 32, "%llu s", (unsigned long long)(us + 524288) / 1048576);
+	return buf;
 }
 
 const char *human_bytes(uint64_t n, char buf[32])

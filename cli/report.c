@@ -73,6 +73,24 @@ static void print_work(FILE *out, const struct faultline_device *d)
 		human_bytes(counter(d, FL_CNT_rcvd_bytes), rcvd));
 }
 
+#define TIMES_MIN 10 /* of fewer, one in a hundred is none */
+
+static void print_times(FILE *out, const struct faultline_device *d)
+{
+	const uint64_t *fault = d->histogram[FL_HIST_fault_time], *stall = d->histogram[FL_HIST_stall_time];
+	uint64_t paused = histogram_total(stall);
+	char half[32], most[32];
+
+	if (histogram_total(fault) < TIMES_MIN)
+		return;
+	fprintf(out, "  fault time  half under %s, 99 %% under %s", human_us(histogram_below(fault, 0.5), half),
+		human_us(histogram_below(fault, 0.99), most));
+	if (paused)
+		fprintf(out, "; %llu paused a queue pair, half for less than %s", (unsigned long long)paused,
+			human_us(histogram_below(stall, 0.5), half));
+	fputc('\n', out);
+}
+
 static void print_paging(FILE *out, const struct faultline_device *d)
 {
 	uint64_t events = counter(d, FL_CNT_page_fault_events),
@@ -81,6 +99,8 @@ static void print_paging(FILE *out, const struct faultline_device *d)
 		 pre = counter(d, FL_CNT_page_prefetch);
 	uint64_t major = counter(d, FL_CNT_page_faults_major);
 	uint64_t denied = counter(d, FL_CNT_page_faults_denied);
+	uint64_t again = counter(d, FL_CNT_page_refaults);
+	uint64_t reclaimed = counter(d, FL_CNT_page_reclaims);
 
 	if (!counter(d, FL_CNT_mr_odp_total))
 		return;
@@ -91,9 +111,14 @@ static void print_paging(FILE *out, const struct faultline_device *d)
 	if (denied)
 		fprintf(out, ", %llu refused", (unsigned long long)denied);
 	fprintf(out, "), %llu page%s invalidated", (unsigned long long)inv, plural(inv));
+	if (reclaimed)
+		fprintf(out, " (%llu swapped out)", (unsigned long long)reclaimed);
+	if (again)
+		fprintf(out, ", %llu of them faulted again within a second", (unsigned long long)again);
 	if (pre)
 		fprintf(out, ", %llu prefetched", (unsigned long long)pre);
 	fputc('\n', out);
+	print_times(out, d);
 }
 
 static void print_trouble(FILE *out, const struct faultline_device *d)
@@ -180,6 +205,7 @@ void report_print(FILE *out, const struct collector *c, const char *app, pid_t m
 			print_work(out, d);
 			print_paging(out, d);
 			print_trouble(out, d);
+			advice_print(out, d);
 			print_left_over(out, p, d, n);
 		}
 	}

@@ -128,19 +128,66 @@ static double seconds_since(uint64_t start_ns)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9 - (double)start_ns / 1e9;
 }
 
+/* enum ibv_access_flags, by bit */
+static const char *const access_name[32] = {
+	"local-write", "remote-write", "remote-read", "remote-atomic", "mw-bind",
+	"zero-based",  "on-demand",    "huge-pages",  [20] = "relaxed-ordering",
+};
+
+/* calls fn for each right; one that has no name by its number */
+static void each_access(uint32_t access, void (*fn)(const char *name, void *arg), void *arg)
+{
+	char number[16];
+
+	for (unsigned bit = 0; bit < 32; bit++) {
+		if (!(access >> bit & 1))
+			continue;
+		snprintf(number, sizeof(number), "%#x", 1u << bit);
+		fn(access_name[bit] ? access_name[bit] : number, arg);
+	}
+}
+
+static void print_access(const char *name, void *arg)
+{
+	bool *first = arg;
+
+	printf("%s%s", *first ? "" : ",", name);
+	*first = false;
+}
+
 static void text_mr(const struct faultline_mr *mr, void *arg)
 {
 	unsigned *num = arg;
+	bool first = true;
 
 	if (!(*num)++)
-		printf("    %-10s %-9s %3s %4s %-18s %14s %11s %11s %11s %7s\n", "KEY", "KIND",
-		       "DEV", "PD", "ADDRESS", "BYTES", "MAPPED", "FAULTS", "INVALIDATED",
+		printf("    %-10s %-9s %3s %4s %-18s %14s %9s %9s %9s %9s %11s  %s\n", "KEY", "KIND", "DEV",
+		       "PD", "ADDRESS", "BYTES", "MAPPED", "PINNED", "FAULTS", "REFAULTS", "INVALIDATED",
 		       "ACCESS");
-	printf("    %#-10x %-9s %3u %4u %#-18llx %14llu %11llu %11llu %11llu %#7x\n", mr->key,
+	printf("    %#-10x %-9s %3u %4u %#-18llx %14llu %9llu %9llu %9llu %9llu %11llu  ", mr->key,
 	       mr_kind_name(mr->kind), mr->device, mr->pd, (unsigned long long)mr->addr,
 	       (unsigned long long)mr->length, (unsigned long long)mr->mapped_pages,
-	       (unsigned long long)mr->page_faults, (unsigned long long)mr->page_invalidations,
-	       mr->access);
+	       (unsigned long long)mr->pinned_pages, (unsigned long long)mr->page_faults,
+	       (unsigned long long)mr->page_refaults, (unsigned long long)mr->page_invalidations);
+	each_access(mr->access, print_access, &first);
+	puts(first ? "local-read" : "");
+}
+
+/* "fault_time  <2us 5  <4us 17": buckets that are not empty */
+static void text_histogram(const struct faultline_device *d, unsigned h)
+{
+	if (!histogram_total(d->histogram[h]))
+		return;
+	printf("    %-22s", histogram_name[h]);
+	for (unsigned b = 0; b < FAULTLINE_BUCKETS; b++) {
+		uint64_t n = __atomic_load_n(&d->histogram[h][b], __ATOMIC_RELAXED);
+
+		if (n && b < FAULTLINE_BUCKETS - 1)
+			printf(" <%uus %llu ", 1u << b, (unsigned long long)n);
+		else if (n)
+			printf(" longer %llu ", (unsigned long long)n);
+	}
+	printf(" %s\n", histogram_help[h]);
 }
 
 static void show_text(const struct view *v, const struct process *p)
@@ -163,6 +210,8 @@ static void show_text(const struct view *v, const struct process *p)
 			if (v->all || counter(d, c))
 				printf("    %-22s %14llu  %s\n", counter_name[c],
 				       (unsigned long long)counter(d, c), counter_help[c]);
+		for (unsigned h = 0; h < FL_HIST_NUM; h++)
+			text_histogram(d, h);
 	}
 	process_each_mr(p, text_mr, &num);
 }
@@ -176,22 +225,42 @@ static void add_u64(cJSON *obj, const char *name, uint64_t value)
 	cJSON_AddRawToObject(obj, name, buf);
 }
 
+static void json_access(const char *name, void *arg)
+{
+	cJSON_AddItemToArray(arg, cJSON_CreateString(name));
+}
+
+static void add_bucket(cJSON *array, uint64_t n)
+{
+	char buf[24];
+
+	snprintf(buf, sizeof(buf), "%llu", (unsigned long long)n);
+	cJSON_AddItemToArray(array, cJSON_CreateRaw(buf));
+}
+
 static void json_mr(const struct faultline_mr *mr, void *arg)
 {
-	cJSON *obj = cJSON_CreateObject();
+	cJSON *obj = cJSON_CreateObject(), *times;
 
 	add_u64(obj, "key", mr->key);
 	cJSON_AddStringToObject(obj, "kind", mr_kind_name(mr->kind));
 	add_u64(obj, "device", mr->device);
 	add_u64(obj, "pd", mr->pd);
 	add_u64(obj, "access", mr->access);
+	each_access(mr->access, json_access, cJSON_AddArrayToObject(obj, "access_flags"));
 	add_u64(obj, "addr", mr->addr);
 	add_u64(obj, "iova", mr->iova);
 	add_u64(obj, "length", mr->length);
-	add_u64(obj, "mapped_pages", mr->mapped_pages);
-	add_u64(obj, "page_faults", mr->page_faults);
-	add_u64(obj, "page_invalidations", mr->page_invalidations);
-	add_u64(obj, "page_prefetch", mr->page_prefetch);
+#define X(name, gauge, help) add_u64(obj, #name, mr->name);
+	FAULTLINE_MR_COUNTERS(X)
+#undef X
+	times = cJSON_AddObjectToObject(obj, "histograms");
+	for (unsigned h = 0; h < FL_HIST_NUM; h++) {
+		cJSON *array = cJSON_AddArrayToObject(times, histogram_name[h]);
+
+		for (unsigned b = 0; b < FAULTLINE_BUCKETS; b++)
+			add_bucket(array, mr->histogram[h][b]);
+	}
 	cJSON_AddItemToArray(arg, obj);
 }
 
@@ -209,7 +278,7 @@ static void add_json(struct view *v, const struct process *p)
 	cJSON_AddNumberToObject(obj, "uptime", seconds_since(p->s->start_ns));
 	devices = cJSON_AddArrayToObject(obj, "devices");
 	for (unsigned i = 0; i < FAULTLINE_MAX_DEVICES; i++) {
-		cJSON *dev, *counters;
+		cJSON *dev, *counters, *times;
 
 		d = process_device(p, i, &text);
 		if (!d)
@@ -223,6 +292,13 @@ static void add_json(struct view *v, const struct process *p)
 		counters = cJSON_AddObjectToObject(dev, "counters");
 		for (unsigned c = 0; c < FL_CNT_NUM; c++)
 			add_u64(counters, counter_name[c], counter(d, c));
+		times = cJSON_AddObjectToObject(dev, "histograms");
+		for (unsigned h = 0; h < FL_HIST_NUM; h++) {
+			cJSON *array = cJSON_AddArrayToObject(times, histogram_name[h]);
+
+			for (unsigned b = 0; b < FAULTLINE_BUCKETS; b++)
+				add_bucket(array, __atomic_load_n(&d->histogram[h][b], __ATOMIC_RELAXED));
+		}
 		cJSON_AddItemToArray(devices, dev);
 	}
 	mrs = cJSON_AddArrayToObject(obj, "mrs");

@@ -179,8 +179,9 @@ static void to_init(struct side *s)
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 	};
 
-	if ((errno = ibv_modify_qp(s->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-							 IBV_QP_ACCESS_FLAGS)))
+	if ((errno = ibv_modify_qp(s->qp, &attr,
+				   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+					   IBV_QP_ACCESS_FLAGS)))
 		die("QP to INIT");
 }
 

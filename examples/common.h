@@ -46,7 +46,8 @@ struct side {
 	int sock;
 };
 
-/* the first device whose name begins so ("": the first of all), with PD and CQ; sock may be set later */
+/* the first device whose name begins so ("": the first of all), with PD and CQ; sock may be set
+ * later */
 void open_side(struct side *s, int sock, const char *device);
 void close_side(struct side *s);
 

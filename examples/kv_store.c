@@ -4,13 +4,13 @@
  *
  *     faultline run -- build/examples/kv_store
  *
- * Two processes. The server keeps an index and answers where a value is; the client then writes or reads
- * the value itself, by RDMA. One registration, made once, covers the server's whole address space, with what
- * will be allocated later: an implicit on-demand region. When a value is freed the allocator may give its
- * pages back to the kernel, and the device loses them; when a new value comes to lie at the same addresses
- * the device finds the new pages. That is what a store with pinned memory cannot do: it would have to
- * manage a pool of its own, or register each value, which this one does where the device has no implicit
- * regions, so that the two can be compared.
+ * Two processes. The server keeps an index and answers where a value is; the client then writes or
+ * reads the value itself, by RDMA. One registration, made once, covers the server's whole address
+ * space, with what will be allocated later: an implicit on-demand region. When a value is freed the
+ * allocator may give its pages back to the kernel, and the device loses them; when a new value
+ * comes to lie at the same addresses the device finds the new pages. That is what a store with
+ * pinned memory cannot do: it would have to manage a pool of its own, or register each value, which
+ * this one does where the device has no implicit regions, so that the two can be compared.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,8 +61,8 @@ static void new_value(struct value *v, uint32_t len)
 	if (store.all)
 		return;
 	/* no implicit regions here: each value costs a registration, and its pages stay */
-	v->mr = reg_mr(&store.s, v->data, len, ACCESS | (has_odp(&store.s) ? IBV_ACCESS_ON_DEMAND : 0),
-		       "a value");
+	v->mr = reg_mr(&store.s, v->data, len,
+		       ACCESS | (has_odp(&store.s) ? IBV_ACCESS_ON_DEMAND : 0), "a value");
 	store.registered++;
 }
 
@@ -82,7 +82,8 @@ static struct answer where(const struct value *v)
 	struct answer a = {.len = v->len};
 
 	if (v->data)
-		a.at = (struct remote){(uintptr_t)v->data, store.all ? store.all->rkey : v->mr->rkey};
+		a.at = (struct remote){(uintptr_t)v->data,
+				       store.all ? store.all->rkey : v->mr->rkey};
 	return a;
 }
 
@@ -147,7 +148,8 @@ static struct answer ask(int sock, enum op op, uint32_t key, uint32_t len)
 	return a;
 }
 
-static void put(struct side *s, uint8_t *buf, uint32_t lkey, uint32_t key, uint32_t len, unsigned seed)
+static void put(struct side *s, uint8_t *buf, uint32_t lkey, uint32_t key, uint32_t len,
+		unsigned seed)
 {
 	struct answer a = ask(s->sock, PUT, key, len);
 
@@ -157,7 +159,8 @@ static void put(struct side *s, uint8_t *buf, uint32_t lkey, uint32_t key, uint3
 	ask(s->sock, STORED, key, len);
 }
 
-static void get(struct side *s, uint8_t *buf, uint32_t lkey, uint32_t key, uint32_t len, unsigned seed)
+static void get(struct side *s, uint8_t *buf, uint32_t lkey, uint32_t key, uint32_t len,
+		unsigned seed)
 {
 	struct answer a = ask(s->sock, GET, key, 0);
 

@@ -5,15 +5,16 @@
  *     faultline run -- build/examples/storage_target
  *     faultline run --device irdma -- build/examples/storage_target     # no ODP: it fails over
  *
- * Two processes, as in NVMe over RDMA. The initiator writes commands into a ring in the target's memory; the
- * target polls the ring, fetches the data from the initiator or writes them to it, and writes a completion.
- * The disk is a sparse file of 256 MiB, far beyond what a user may pin. Where the device has on-demand paging
- * the file is mapped and registered as it is: the device reads and writes the page cache, nothing is copied,
- * and only blocks that are used take memory. The ring is a few pages that each command touches: a fault there
- * would delay everything, so it is pinned.
+ * Two processes, as in NVMe over RDMA. The initiator writes commands into a ring in the target's
+ * memory; the target polls the ring, fetches the data from the initiator or writes them to it, and
+ * writes a completion. The disk is a sparse file of 256 MiB, far beyond what a user may pin. Where
+ * the device has on-demand paging the file is mapped and registered as it is: the device reads and
+ * writes the page cache, nothing is copied, and only blocks that are used take memory. The ring is
+ * a few pages that each command touches: a fault there would delay everything, so it is pinned.
  *
- * Where the device has none, the same program falls back: a pinned bounce buffer, and a copy to or from the
- * file for each command. It asks the device, and does not find out by a registration that fails.
+ * Where the device has none, the same program falls back: a pinned bounce buffer, and a copy to or
+ * from the file for each command. It asks the device, and does not find out by a registration that
+ * fails.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -35,7 +36,8 @@ const char *example_name = "storage_target";
 
 enum op { WRITE_BLOCKS = 1, READ_BLOCKS, SHUT_DOWN };
 
-/* seq comes last: what arrives last is what is polled. Seen by threads only through it (acquire). */
+/* seq comes last: what arrives last is what is polled. Seen by threads only through it (acquire).
+ */
 struct command {
 	uint64_t lba;
 	struct remote data; /* in the initiator's memory */
@@ -148,10 +150,11 @@ static int target(int sock)
 	}
 	if (fstat(t.file, &st))
 		die("fstat");
-	printf("target: %u commands on a disk of 256 MiB, of which %.1f MiB are in use: %s\n", seq - 1,
-	       (double)st.st_blocks * 512 / (1 << 20),
-	       t.direct ? "data on demand, nothing copied; the ring pinned"
-			: "no on-demand paging here, so by a pinned bounce buffer, each block copied");
+	printf("target: %u commands on a disk of 256 MiB, of which %.1f MiB are in use: %s\n",
+	       seq - 1, (double)st.st_blocks * 512 / (1 << 20),
+	       t.direct
+		       ? "data on demand, nothing copied; the ring pinned"
+		       : "no on-demand paging here, so by a pinned bounce buffer, each block copied");
 	if ((errno = ibv_dereg_mr(ring_mr)) || (errno = ibv_dereg_mr(t.data_mr)))
 		die("deregister");
 	close_side(&t.s);
@@ -174,7 +177,10 @@ static void submit(struct initiator *in, enum op op, uint64_t lba, uint32_t bloc
 	uint32_t seq = ++in->seq;
 	struct remote slot = {in->ring.addr + seq % SLOTS * sizeof(struct command), in->ring.rkey};
 
-	*in->out = (struct command){.lba = lba, .op = op, .blocks = blocks, .seq = seq,
+	*in->out = (struct command){.lba = lba,
+				    .op = op,
+				    .blocks = blocks,
+				    .seq = seq,
 				    .data = {(uintptr_t)in->data, in->mr->rkey}};
 	rdma(&in->s, IBV_WR_RDMA_WRITE, in->out, in->mr->lkey, sizeof(*in->out), slot);
 	if (op != SHUT_DOWN)

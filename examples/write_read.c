@@ -45,7 +45,8 @@ static void check(const uint8_t *p, uint64_t len, uint64_t pos, unsigned seed, c
 }
 
 /* the initiator's buffer: first half what is written, second half what is read back */
-static void initiate(struct side *s, uint8_t *buf, uint32_t lkey, struct remote target, unsigned seed)
+static void initiate(struct side *s, uint8_t *buf, uint32_t lkey, struct remote target,
+		     unsigned seed)
 {
 	for (size_t t = 0; t < NUM_TRANSFERS; t++) {
 		uint64_t offset = transfers[t].offset, back = BUF_SIZE + 3;

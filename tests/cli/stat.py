@@ -8,7 +8,7 @@ import subprocess
 
 FAULTLINE, STUB = os.environ["FAULTLINE"], os.environ["STUB"]
 ENV = {k: v for k, v in os.environ.items() if not k.startswith("FAULTLINE_")}
-LEAK_SLOT, MUTE_SLOT = "1013", "1014"
+LEAK_SLOT, MUTE_SLOT, COLD_SLOT = "1013", "1014", "1015"
 
 
 def stub(*args):
@@ -38,6 +38,7 @@ def blocks(pid):
 
 leak = stub("leak", LEAK_SLOT)
 mute = stub("clean", MUTE_SLOT, "mute")
+cold = stub("cold", COLD_SLOT)
 try:
     before = blocks(leak.pid)
     by_pid = {p["pid"]: p for p in stat_json()}
@@ -52,7 +53,13 @@ try:
     assert dev["counters"]["qp"] == 1 and dev["counters"]["rx_icrc_err"] == 0
     assert [(m["key"], m["kind"], m["length"]) for m in p["mrs"]] == [
         (0x101, "pinned", 8192), (0xFFFFFF02, "on-demand", 5 << 20)], p["mrs"]
-    assert p["mrs"][1]["page_faults"] == 17
+    assert p["mrs"][1]["page_faults"] == 17 and p["mrs"][1]["page_refaults"] == 5
+    assert p["mrs"][1]["pinned_pages"] == 3
+    times = p["mrs"][1]["histograms"]
+    assert times["fault_time"] == [2, 1] + [0] * 22 and times["stall_time"] == [0] * 23 + [4], times
+    assert set(dev["histograms"]) == {"fault_time", "stall_time"}
+    assert p["mrs"][0]["access"] == 0x100003
+    assert p["mrs"][0]["access_flags"] == ["local-write", "remote-write", "relaxed-ordering"]
     assert by_pid[mute.pid]["mrs"] == []
     # to look at it fills the holes of the header, not of the key table
     assert blocks(leak.pid) - before < 256, (blocks(leak.pid), before)
@@ -68,7 +75,11 @@ try:
     text = stat(str(leak.pid)).stdout
     assert f"stub (pid {leak.pid})" in text and "rdma_writes" in text and "0xffffff02" in text, text
     assert "eth?0" in text and "rx_icrc_err" not in text, text
+    assert "local-write,remote-write,relaxed-ordering\n" in text and "local-read\n" in text, text
     assert "rx_icrc_err" in stat("--all", str(leak.pid)).stdout
+
+    text = stat(str(cold.pid)).stdout
+    assert "<128us 60 " in text and "<1024us 40 " in text and "<4us 100 " in text, text
 
     # one that is stopped is read all the same
     os.kill(leak.pid, signal.SIGSTOP)
@@ -80,6 +91,6 @@ try:
     leak.wait()
     assert leak.pid not in {p["pid"] for p in stat_json()}
 finally:
-    for p in (leak, mute):
+    for p in (leak, mute, cold):
         p.kill()
         p.wait()

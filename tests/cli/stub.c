@@ -3,9 +3,10 @@
  * A program that looks to `faultline` as one with a device does, with counters known beforehand: it
  * makes a segment, reports it to `faultline run` and answers `faultline stat`.
  *
- *     stub [clean|leak|odd] [SLOT [mute]]
+ *     stub [clean|leak|odd|ADVICE] [SLOT [mute]]
  *
- * clean: everything was closed; leak: a QP and two MRs were not; odd: the segment is no segment.
+ * clean: everything was closed; leak: a QP and two MRs were not; odd: the segment is no segment; ADVICE:
+ * clean, with counters that call for it.
  * With a slot it listens there (mute: without answering) until its standard input ends.
  */
 #include <poll.h>
@@ -47,6 +48,40 @@ static void send_segment(int sock, int fd)
 		perror("stub: sendmsg");
 }
 
+/* what a counter that calls for advice is set to, by the first argument */
+static const struct {
+	const char *how;
+	enum faultline_counter c;
+	uint64_t n;
+} advised[] = {
+	{"thrash", FL_CNT_page_refaults, 5000}, {"thrash", FL_CNT_page_faults, 20000},
+	{"thrash", FL_CNT_page_invalidations, 6000},
+	{"swapped", FL_CNT_page_refaults, 5000}, {"swapped", FL_CNT_page_faults, 20000},
+	{"swapped", FL_CNT_page_invalidations, 6000}, {"swapped", FL_CNT_page_reclaims, 5900},
+	{"reclaim", FL_CNT_page_reclaims, 300}, {"reclaim", FL_CNT_page_invalidations, 300},
+	{"stale", FL_CNT_mr_pinned_stale, 1},
+	{"churn", FL_CNT_mr_pinned_total, 5000}, {"churn", FL_CNT_mr_bytes_pinned, 5000 * 4096},
+	{"rnr", FL_CNT_send_rnr_err, 50}, {"rnr", FL_CNT_send_rnr_page_fault, 20}, {"rnr", FL_CNT_rcvd_rnr_err, 11},
+	/* just too little for a word */
+	{"quiet", FL_CNT_page_refaults, 255}, {"quiet", FL_CNT_page_faults, 300}, {"quiet", FL_CNT_page_reclaims, 255},
+	{"quiet", FL_CNT_mr_pinned_total, 900}, {"quiet", FL_CNT_send_rnr_err, 9}, {"quiet", FL_CNT_rcvd_rnr_err, 9},
+};
+
+static void fill_advised(const char *how)
+{
+	struct faultline_device *d = &seg.s->device[0];
+
+	if (strcmp(how, "clean") && strcmp(how, "leak"))
+		d->counter[FL_CNT_page_faults] = 0;
+	for (size_t i = 0; i < sizeof(advised) / sizeof(advised[0]); i++)
+		if (!strcmp(how, advised[i].how))
+			cnt_add(d, advised[i].c, advised[i].n);
+	for (unsigned i = 0; !strcmp(how, "cold") && i < 100; i++) {
+		cnt_time(d, NULL, FL_HIST_fault_time, i < 60 ? 100000 : 700000); /* ns: under 128 us, 1024 us */
+		cnt_time(d, NULL, FL_HIST_stall_time, 3000);
+	}
+}
+
 static void fill(bool leak)
 {
 	struct faultline_segment *s = seg.s;
@@ -76,6 +111,7 @@ static void fill(bool leak)
 	/* far apart in the table */
 	mr[1] = (struct faultline_mr){.key = 0x101,
 				      .pd = 1,
+				      .access = 0x100003,
 				      .kind = FAULTLINE_MR_PINNED,
 				      .length = 8192,
 				      .addr = 0x10000,
@@ -84,7 +120,10 @@ static void fill(bool leak)
 						      .pd = 1,
 						      .kind = FAULTLINE_MR_ODP,
 						      .length = 5 << 20,
-						      .page_faults = 17};
+						      .page_faults = 17,
+						      .page_refaults = 5,
+						      .pinned_pages = 3,
+						      .histogram = {{2, 1}, {[23] = 4}}};
 }
 
 static int serve(const char *slot, bool mute)
@@ -126,6 +165,7 @@ int main(int argc, char **argv)
 	if (seg_create(&seg))
 		return 1;
 	fill(!strcmp(how, "leak"));
+	fill_advised(how);
 	if (!strcmp(how, "odd"))
 		seg.s->mr_entries = UINT64_MAX;
 	if (report) {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs programs of Debian's packages, unmodified, under `faultline run`: a server and a client of each.
 
-usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, netns)
+usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, netns,
+                          profiles)
 
 Every pair has a TCP port of its own, a time limit, and must end with status 0 at both sides with what
 it should have said. Tests run in parallel, so ports are drawn and tried. Exit status: 0, 1, or 77.
@@ -279,8 +280,36 @@ def netns():
         ip("netns", "del", two)
 
 
+def refused(device, command, why):
+    """The program finds that the device does not have it, and says so; it never gets as far as its peer."""
+    p = subprocess.run([FAULTLINE, "run", "-q", "--device", device, "--", *command], text=True, timeout=30,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    wrong = p.returncode == 0 or not re.search(why, p.stdout)
+    print(f"{'FAIL' if wrong else 'ok':4} {device}: {' '.join(command)}")
+    if wrong:
+        failures.append(f"{device}: {' '.join(command)}")
+        print(f"  status {p.returncode}\n{p.stdout}")
+
+
+def profiles():
+    need("ibv_rc_pingpong", "ib_write_bw", "ib_send_bw")
+    for device in ("irdma", "bnxt_re", "mana"):
+        env = {"FAULTLINE_DEVICE": device}
+        pair(["ibv_rc_pingpong", "-g", "0", "-n", "100", "-c"], [r"100 iters in"], env=env)
+        for tool in ("ib_write_bw", "ib_send_bw"):
+            pair([tool, "-x", "0", "-F", "-s", "65536", "-n", "100"], [BW_ROW.format(65536)], env=env)
+    for device in ("irdma", "bnxt_re", "efa"):
+        pair(["ibv_ud_pingpong", "-g", "0", "-n", "100", "-c"], [r"100 iters in"], env={"FAULTLINE_DEVICE": device})
+    refused("irdma", ["ibv_rc_pingpong", "-g", "0", "-o"], "isn't ODP capable")
+    refused("irdma", ["ibv_srq_pingpong", "-g", "0"], "Couldn't create SRQ")
+    refused("bnxt_re", ["ibv_uc_pingpong", "-g", "0"], "Couldn't create QP")
+    refused("mana", ["ibv_ud_pingpong", "-g", "0"], "Couldn't create QP")
+    refused("efa", ["ibv_rc_pingpong", "-g", "0"], "Couldn't create QP")
+
+
 GROUPS = {"devices": devices, "pingpong": pingpong, "perftest-bw": perftest_bw, "perftest-lat": perftest_lat,
-          "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "netns": netns}
+          "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "netns": netns,
+          "profiles": profiles}
 
 if __name__ == "__main__":
     GROUPS[sys.argv[1]]()
