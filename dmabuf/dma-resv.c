@@ -122,6 +122,7 @@ void dma_resv_unlock(struct dma_resv *obj)
 	fl_lock(&obj->lock);
 	obj->held = false;
 	obj->ctx = NULL;
+	obj->reserved = 0;
 	/* all of them: each decides anew whether it may wait for who comes next */
 	pthread_cond_broadcast(&obj->freed);
 	fl_unlock(&obj->lock);
@@ -169,15 +170,18 @@ int dma_resv_reserve_fences(struct dma_resv *obj, unsigned num)
 	/* nothing is allocated or freed under a leaf: the memory watcher may need it */
 	fl_lock(&obj->lock);
 	n = prune(obj, gone, 16);
-	max = obj->num_fences + num;
+	obj->reserved += num; /* beside those that a caller up the stack has asked for */
+	max = obj->num_fences + obj->reserved;
 	fl_unlock(&obj->lock);
 	for (unsigned i = 0; i < n; i++)
 		dma_fence_put(gone[i]);
 	if (max <= obj->max_fences)
 		return 0;
 	bigger = calloc(max, sizeof(*bigger));
-	if (!bigger)
+	if (!bigger) {
+		obj->reserved -= num;
 		return -ENOMEM;
+	}
 	fl_lock(&obj->lock);
 	if (obj->num_fences)
 		memcpy(bigger, obj->fences, obj->num_fences * sizeof(*bigger));
@@ -205,7 +209,8 @@ void dma_resv_add_fence(struct dma_resv *obj, struct dma_fence *fence, enum dma_
 	if (i < obj->num_fences) {
 		old = obj->fences[i].fence;
 		obj->fences[i].fence = fence;
-	} else if (i < obj->max_fences) {
+	} else if (i < obj->max_fences && obj->reserved) {
+		obj->reserved--;
 		obj->fences[obj->num_fences++] = (struct dma_resv_fence){fence, usage};
 	} else {
 		old = fence;

@@ -64,6 +64,7 @@ struct dma_resv {
 	struct fl_mutex order;	    /* never locked: the holder's mark in the check of the lock order */
 	struct dma_resv_fence *fences;
 	unsigned num_fences, max_fences;
+	unsigned reserved; /* places that were asked for and not used yet; by the holder */
 };
 
 void dma_resv_init(struct dma_resv *obj);
@@ -81,7 +82,8 @@ bool dma_resv_trylock(struct dma_resv *obj);
 void dma_resv_unlock(struct dma_resv *obj);
 bool dma_resv_held(struct dma_resv *obj); /* by this thread */
 
-/* Room for num more fences: dma_resv_add_fence() cannot fail then. Lock held. 0 or -ENOMEM. */
+/* Room for num more fences, until the lock is given up: dma_resv_add_fence() cannot fail then. Lock held. 0 or
+ * -ENOMEM. */
 int dma_resv_reserve_fences(struct dma_resv *obj, unsigned num);
 /* Lock held; takes a reference of its own. Replaces an earlier fence of the same context and usage. */
 void dma_resv_add_fence(struct dma_resv *obj, struct dma_fence *fence, enum dma_resv_usage usage);

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The descriptor's life: copies, mappings, other processes, importers; and descriptors that are no dma-buf. */
+#include "importer.h"
+
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define PAGE 4096ul
+
+static uint64_t buffers(void)
+{
+	struct faultline_dmabuf_totals t;
+
+	exporter_totals(&t);
+	return t.buffers;
+}
+
+static void copies(void **state)
+{
+	struct faultline_dmabuf_device *dev = device(FAULTLINE_DMABUF_ACCEL, 0, 0);
+	int fd = buffer(dev, PAGE), copy;
+	char *p;
+
+	copy = dup(fd);
+	close(fd);
+	assert_int_equal(buffers(), 1);
+	p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, copy, 0);
+	assert_ptr_not_equal(p, MAP_FAILED);
+	assert_int_equal(exporter_access(copy, 0, "x", 1, true), 0);
+	close(copy);
+	assert_int_equal(buffers(), 1); /* a mapping keeps it, as it keeps a file */
+	assert_int_equal(p[0], 'x');
+	munmap(p, PAGE);
+	assert_int_equal(buffers(), 0);
+	assert_int_equal(exporter_close(dev), 0);
+}
+
+/* several of one kind, closed in one go: each goes, and only these */
+static void many(void **state)
+{
+	struct faultline_dmabuf_device *dev = device(FAULTLINE_DMABUF_VRAM, 0, 0);
+	struct dma_buf *d;
+	int fd[32], again;
+
+	for (int i = 0; i < 32; i++)
+		fd[i] = buffer(dev, PAGE);
+	assert_int_equal(dma_buf_get(fd[0], &d), 0);
+	again = dma_buf_fd(d, O_CLOEXEC); /* a second description of it */
+	assert_true(fcntl(again, F_GETFD) & FD_CLOEXEC);
+	for (int i = 0; i < 31; i++)
+		close(fd[i]);
+	assert_int_equal(buffers(), 2);
+	close(again);
+	close(fd[31]);
+	assert_int_equal(buffers(), 0);
+	assert_int_equal(exporter_close(dev), 0);
+}
+
+/* closing the descriptor under a registration is legal */
+static void importers_keep_it(void **state)
+{
+	for (int kind = FAULTLINE_DMABUF_MEMFD; kind <= FAULTLINE_DMABUF_VFIO; kind++) {
+		struct faultline_dmabuf_device *dev = device(kind, 0, 0);
+		int fd = buffer(dev, PAGE);
+		struct importer im;
+		char b = 1;
+
+		assert_int_equal(importer_get(&im, fd, REVOCABLE), 0);
+		close(fd);
+		assert_int_equal(buffers(), 1);
+		assert_int_equal(importer_dma(&im, 0, &b, 1, true), 0);
+		assert_int_equal(exporter_close(dev), -EBUSY);
+		importer_release(&im);
+		assert_int_equal(buffers(), 0);
+		assert_int_equal(exporter_close(dev), 0);
+	}
+	assert_nothing_left();
+}
+
+static void send_fd(int sock, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec iov = {.iov_base = control, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	assert_int_equal(sendmsg(sock, &m, 0), 1);
+}
+
+static int receive_fd(int sock)
+{
+	char control[CMSG_SPACE(sizeof(int))], byte;
+	struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	int fd;
+
+	if (recvmsg(sock, &m, 0) != 1 || !CMSG_FIRSTHDR(&m))
+		return -1;
+	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(int));
+	return fd;
+}
+
+/* in the child; what it returns is its exit status */
+static int other_process(int sock, bool reachable)
+{
+	struct importer im;
+	struct dma_buf *d;
+	char b = 0, c;
+	int fd = receive_fd(sock), r;
+
+	if (fd < 0)
+		return 1;
+	if (buffers())
+		return 2; /* none of the parent's is the child's */
+	if (!reachable)
+		return dma_buf_get(fd, &d) == -EOPNOTSUPP ? 0 : 3;
+	if (importer_get(&im, fd, PINNED))
+		return 4;
+	close(fd);
+	if (importer_dma(&im, 0, &b, 1, false) || b != 'p')
+		return 5;
+	if (importer_dma(&im, 1, "c", 1, true))
+		return 6;
+	if (write(sock, "w", 1) != 1 || read(sock, &c, 1) != 1)
+		return 7; /* the parent has closed its descriptor by now, and looked */
+	r = importer_dma(&im, 0, &b, 1, false) || b != 'p' ? 8 : 0;
+	importer_release(&im);
+	return r;
+}
+
+static void to_another_process(void **state)
+{
+	static const struct {
+		enum faultline_dmabuf_kind kind;
+		unsigned flags;
+		bool reachable;
+	} on[] = {
+		{FAULTLINE_DMABUF_MEMFD, 0, true},
+		{FAULTLINE_DMABUF_ACCEL, 0, true},
+		{FAULTLINE_DMABUF_ACCEL, FAULTLINE_DMABUF_NO_CPU, false},
+		{FAULTLINE_DMABUF_VRAM, 0, false},
+		{FAULTLINE_DMABUF_VFIO, 0, false},
+	};
+
+	for (unsigned i = 0; i < sizeof(on) / sizeof(on[0]); i++) {
+		struct faultline_dmabuf_device *dev = device(on[i].kind, 0, on[i].flags);
+		int sock[2], fd, status;
+		char b[2] = {0};
+		pid_t pid;
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sock), 0);
+		pid = fork();
+		if (!pid) {
+			close(sock[0]);
+			_exit(other_process(sock[1], on[i].reachable));
+		}
+		close(sock[1]);
+		fd = buffer(dev, PAGE);
+		assert_int_equal(exporter_access(fd, 0, "p", 1, true), 0);
+		send_fd(sock[0], fd);
+		if (on[i].reachable) {
+			assert_int_equal(read(sock[0], b, 1), 1);
+			assert_int_equal(exporter_access(fd, 1, b, 1, false), 0);
+			assert_int_equal(b[0], 'c');
+			close(fd);
+			assert_int_equal(buffers(), 1); /* the other process has it */
+			assert_int_equal(write(sock[0], "g", 1), 1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+		if (!on[i].reachable)
+			close(fd);
+		close(sock[0]);
+		assert_int_equal(buffers(), 0); /* and has it no more */
+		assert_int_equal(exporter_close(dev), 0);
+	}
+	assert_nothing_left();
+}
+
+/* a child's copies of descriptors count, and its library has none of its parent's buffers */
+static void fork_shares(void **state)
+{
+	struct faultline_dmabuf_device *dev = device(FAULTLINE_DMABUF_VRAM, 0, 0);
+	int fd = buffer(dev, PAGE), go[2], status;
+	char b;
+	pid_t pid;
+
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	if (!pid) {
+		close(go[1]);
+		if (exporter_access(fd, 0, &b, 1, false) != -EINVAL)
+			_exit(1);
+		_exit(read(go[0], &b, 1) == 0 ? 0 : 2);
+	}
+	close(go[0]);
+	close(fd);
+	assert_int_equal(buffers(), 1);
+	close(go[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(buffers(), 0);
+	assert_int_equal(exporter_close(dev), 0);
+}
+
+static void not_dma_bufs(void **state)
+{
+	int memfd = memfd_create("faultline-dmabuf", MFD_CLOEXEC), file, sock[2];
+	int liar = memfd_create("faultline-dmabuf:accel", MFD_CLOEXEC); /* by name, but can be cut off */
+	struct dma_buf *d;
+
+	assert_int_equal(ftruncate(memfd, PAGE), 0);
+	assert_int_equal(ftruncate(liar, PAGE), 0);
+	file = open("/proc/self/exe", O_RDONLY);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sock), 0);
+	assert_int_equal(dma_buf_get(memfd, &d), -EINVAL);
+	assert_int_equal(dma_buf_get(liar, &d), -EINVAL);
+	assert_int_equal(dma_buf_get(file, &d), -EINVAL);
+	assert_int_equal(dma_buf_get(sock[0], &d), -EINVAL);
+	close(sock[0]);
+	close(sock[1]);
+	close(memfd);
+	close(liar);
+	close(file);
+	assert_int_equal(dma_buf_get(file, &d), -EBADF);
+	assert_int_equal(dma_buf_get(-1, &d), -EBADF);
+	assert_int_equal(exporter_revoke(-1), -EBADF);
+	assert_nothing_left();
+}
+
+/* a real one, where this machine has udmabuf and lets us */
+static void kernels(void **state)
+{
+	int dev = open("/dev/udmabuf", O_RDWR | O_CLOEXEC), memfd, fd;
+	struct udmabuf_create create = {.size = 4 * PAGE};
+	struct importer im, again;
+	char *p, b = 0;
+
+	if (dev < 0) {
+		print_message("skipped: /dev/udmabuf: %s\n", strerror(errno));
+		skip();
+	}
+	memfd = memfd_create("source", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	assert_int_equal(ftruncate(memfd, 4 * PAGE), 0);
+	assert_int_equal(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	create.memfd = (unsigned)memfd;
+	fd = ioctl(dev, UDMABUF_CREATE, &create);
+	assert_true(fd >= 0);
+	assert_int_equal(importer_get(&im, fd, PINNED), 0);
+	assert_int_equal(importer_get(&again, fd, DYNAMIC), 0);
+	assert_ptr_equal(im.dmabuf, again.dmabuf);
+	assert_int_equal(im.dmabuf->size, 4 * PAGE);
+	close(fd);
+	assert_int_equal(importer_dma(&im, 4 * PAGE - 1, "k", 1, true), 0);
+	assert_int_equal(importer_dma(&again, 4 * PAGE - 1, &b, 1, false), 0);
+	assert_int_equal(b, 'k');
+	p = mmap(NULL, 4 * PAGE, PROT_READ, MAP_SHARED, memfd, 0);
+	assert_int_equal(p[4 * PAGE - 1], 'k');
+	importer_release(&im);
+	importer_release(&again);
+	munmap(p, 4 * PAGE);
+	close(memfd);
+	close(dev);
+	assert_nothing_left();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(copies),      cmocka_unit_test(many),	       cmocka_unit_test(importers_keep_it),
+		cmocka_unit_test(to_another_process), cmocka_unit_test(fork_shares), cmocka_unit_test(not_dma_bufs),
+		cmocka_unit_test(kernels),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
