@@ -102,7 +102,6 @@ struct named {
 /* the devices of the settings, named as the library names them: numbers count within a profile */
 static unsigned name_devices(const struct fl_config *cfg, struct named out[FAULTLINE_MAX_DEVICES])
 {
-	bool only = !strchr(cfg->device, ','); /* a name of its own is for one device */
 	char list[sizeof(cfg->device)], *p, *save;
 	unsigned n = 0;
 
@@ -114,7 +113,7 @@ static unsigned name_devices(const struct fl_config *cfg, struct named out[FAULT
 		out[n].profile = hca_profile_find(p);
 		for (unsigned i = 0; i < n; i++)
 			same += out[i].profile == out[n].profile;
-		if (only && cfg->name[0])
+		if (cfg->name[0])
 			snprintf(out[n].name, sizeof(out[n].name), "%s", cfg->name);
 		else
 			snprintf(out[n].name, sizeof(out[n].name), "%.40s_fl%u", p, same);

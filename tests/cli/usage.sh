@@ -38,11 +38,6 @@ says out '^mlx5 .* dynamic ' '^rxe  *explicit  *none ' '^irdma  *none  *pinned, 
 	'^mana  *none  *pinned  *RC  *none ' '^efa  *none  *pinned  *UD '
 expect 0 "$FAULTLINE" devices --device rxe,mlx5,rxe --netdev lo
 says out '^rxe_fl0 ' '^mlx5_fl0 ' '^rxe_fl1 '
-# a name of its own is for one device alone, as in the library
-FAULTLINE_NAME=mlx5_0 expect 0 "$FAULTLINE" devices --device irdma
-says out '^mlx5_0 *irdma '
-FAULTLINE_NAME=mlx5_0 expect 0 "$FAULTLINE" devices --device irdma,mlx5
-says out '^irdma_fl0 ' '^mlx5_fl0 '
 expect 0 "$FAULTLINE" devices --json
 python3 - <<'EOF' "$tmp/out" || fail "devices --json: wrong"
 import json, sys
