@@ -23,6 +23,11 @@ int usage_hint(const char *cmd);
 /* ends output: an error when stdout could not take it all (disk full, broken pipe) */
 int finish_output(int status);
 
+/* sets the variable; a message about its value will name the option ("--device") */
+int set_by_option(const char *option, const char *env, const char *value);
+/* the option that set the variable, or NULL: for fl_config_option */
+const char *option_of(const char *env);
+
 struct fl_config;
 /* 0, or negative errno said: a setting names a profile or an interface that is not there
  * (devices.c) */

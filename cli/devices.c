@@ -301,10 +301,10 @@ int cmd_devices(int argc, char **argv)
 	while ((c = getopt_long(argc, argv, "d:i:jh", options, NULL)) != -1) {
 		switch (c) {
 		case 'd':
-			setenv("FAULTLINE_DEVICE", optarg, 1);
+			set_by_option("--device", "FAULTLINE_DEVICE", optarg);
 			break;
 		case 'i':
-			setenv("FAULTLINE_NETDEV", optarg, 1);
+			set_by_option("--netdev", "FAULTLINE_NETDEV", optarg);
 			break;
 		case 'j':
 			as_json = true;
@@ -318,6 +318,7 @@ int cmd_devices(int argc, char **argv)
 	}
 	if (optind != argc)
 		return usage_error("devices", "takes no arguments");
+	fl_config_option = option_of;
 	if (fl_config_load(&cfg) || check_settings("devices", &cfg) ||
 	    netdev_query(cfg.netdev, &nd))
 		return usage_hint("devices");

@@ -22,6 +22,28 @@ static const struct {
 };
 #define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
+static struct {
+	const char *env, *option;
+} typed[16];
+static size_t num_typed;
+
+int set_by_option(const char *option, const char *env, const char *value)
+{
+	if (num_typed < sizeof(typed) / sizeof(typed[0])) {
+		typed[num_typed].env = env;
+		typed[num_typed++].option = option;
+	}
+	return setenv(env, value, 1) ? -errno : 0;
+}
+
+const char *option_of(const char *env)
+{
+	for (size_t i = num_typed; i > 0; i--)
+		if (!strcmp(typed[i - 1].env, env))
+			return typed[i - 1].option;
+	return NULL;
+}
+
 int usage_hint(const char *cmd)
 {
 	fprintf(stderr, "Try 'faultline %s%s--help'.\n", cmd, *cmd ? " " : "");
@@ -63,6 +85,8 @@ static void help(void)
 
 int main(int argc, char **argv)
 {
+	static char name[32];
+
 	if (argc < 2)
 		return usage_error("", "which command? run, stat or devices");
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
@@ -73,8 +97,13 @@ int main(int argc, char **argv)
 		printf("faultline %s\n", FAULTLINE_VERSION);
 		return finish_output(0);
 	}
-	for (size_t i = 0; i < NUM_COMMANDS; i++)
-		if (!strcmp(argv[1], commands[i].name))
-			return commands[i].fn(argc - 1, argv + 1);
+	for (size_t i = 0; i < NUM_COMMANDS; i++) {
+		if (strcmp(argv[1], commands[i].name))
+			continue;
+		/* as getopt_long() begins its messages */
+		snprintf(name, sizeof(name), "faultline %s", commands[i].name);
+		argv[1] = name;
+		return commands[i].fn(argc - 1, argv + 1);
+	}
 	return usage_error("", "no command '%s'", argv[1]);
 }

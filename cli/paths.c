@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static bool exists(const char *dir, const char *below, char out[PATH_MAX])
@@ -48,9 +49,10 @@ int find_libs(struct lib_paths *paths)
 	char dir[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
 
-	if (n < 0)
+	if (n >= 0)
+		dir[n] = '\0';
+	else if (!realpath((const char *)getauxval(AT_EXECFN), dir)) /* no /proc: what execve() was given */
 		return -errno;
-	dir[n] = '\0';
 	*strrchr(dir, '/') = '\0';
 	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
 		if (!exists(dir, places[i].lib, paths->libdir))

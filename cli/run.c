@@ -79,6 +79,20 @@ static const struct {
 	{OPT_IMPAIR, "FAULTLINE_IMPAIR"},
 };
 
+/* "--device", whether the long or the short one was typed */
+static const char *long_name(int option)
+{
+	static char names[sizeof(options) / sizeof(options[0])][24];
+
+	for (size_t i = 0; options[i].name; i++) {
+		if (options[i].val != option)
+			continue;
+		snprintf(names[i], sizeof(names[i]), "--%s", options[i].name);
+		return names[i];
+	}
+	return "an option";
+}
+
 static void print_setting(const char *name, const char *env, const char *dflt, const char *help)
 {
 	if (strcmp(name, "report"))
@@ -137,7 +151,7 @@ static int parse(struct run *run, int argc, char **argv)
 			if (option_env[i].option != c)
 				continue;
 			known = true;
-			if (setenv(option_env[i].env, optarg, 1))
+			if (set_by_option(long_name(c), option_env[i].env, optarg))
 				return usage_error("run", "no memory");
 		}
 		if (!known)
@@ -174,6 +188,7 @@ static int set_environment(struct run *run)
 
 	unsetenv("FAULTLINE_REPORT"); /* of a `faultline run` around this one, which asks by itself
 				       */
+	fl_config_option = option_of;
 	if (fl_config_load(&cfg) || check_settings("run", &cfg))
 		return usage_hint("run");
 	err = find_libs(&libs);

@@ -107,6 +107,11 @@ static uint64_t memlock_limit(void)
 
 static int over_limit(uint64_t bytes, const char *who)
 {
+	static uint64_t said;
+
+	/* programs try again with other flags */
+	if (__atomic_exchange_n(&said, bytes, __ATOMIC_RELAXED) == bytes)
+		return -ENOMEM;
 	fl_err("cannot pin %llu bytes (%llu are pinned): over RLIMIT_MEMLOCK, %llu bytes, %s. Raise it "
 	       "(`ulimit -l`, /etc/security/limits.conf, LimitMEMLOCK= of the service, docker run "
 	       "--ulimit memlock=-1), grant CAP_IPC_LOCK, or register on demand",

@@ -405,6 +405,10 @@ int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_
 	ret = path_connect(net, attr, path);
 	fl_unlock(&net->slot_lock);
 	if (ret) {
+		/* what the peer or the route is at fault for is the caller's to see */
+		if (ret == -EMFILE || ret == -ENFILE || ret == -ENOMEM)
+			fl_err("QP 0x%x: cannot be connected: %s%s", attr->qpn, strerror(-ret),
+			       ret == -EMFILE ? " (limit: ulimit -n)" : "");
 		free(path);
 		return ret;
 	}

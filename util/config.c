@@ -150,6 +150,33 @@ static const struct setting settings[] = {
 };
 #define NUM_SETTINGS (sizeof(settings) / sizeof(settings[0]))
 
+const char *(*fl_config_option)(const char *env);
+
+static const char *ignored(void)
+{
+	return fl_config_option ? "" : "; ignored";
+}
+
+/* what a file or a variable holds, to print: anything may be in it */
+struct printed {
+	char text[200];
+};
+
+static struct printed printed(const char *s)
+{
+	struct printed p;
+	size_t n = 0;
+
+	for (; *s && n + 5 < sizeof(p.text); s++) {
+		if (isprint((unsigned char)*s))
+			p.text[n++] = *s;
+		else
+			n += (size_t)sprintf(p.text + n, "\\x%02x", (unsigned char)*s);
+	}
+	p.text[n] = '\0';
+	return p;
+}
+
 /* 0, or -EINVAL said */
 static int set(struct fl_config *cfg, const struct setting *s, const char *value, const char *where)
 {
@@ -179,7 +206,7 @@ static int set(struct fl_config *cfg, const struct setting *s, const char *value
 	}
 	if (!wrong)
 		return 0;
-	fl_err("%s: setting '%s': \"%.60s\" %s; ignored", where, s->name, value, wrong);
+	fl_err("%s: setting '%s': \"%.60s\" %s%s", where, s->name, printed(value).text, wrong, ignored());
 	return -EINVAL;
 }
 
@@ -196,7 +223,7 @@ static int from_file(void *arg, const char *section, const char *name, const cha
 
 	if (*section && strcmp(section, "faultline")) {
 		fl_err("%s: unknown section [%s]; settings stand under [faultline] or no section",
-		       ctx->path, section);
+		       ctx->path, printed(section).text);
 		ctx->err = -EINVAL;
 		return 1;
 	}
@@ -207,7 +234,7 @@ static int from_file(void *arg, const char *section, const char *name, const cha
 			ctx->err = -EINVAL;
 		return 1;
 	}
-	fl_err("%s: unknown setting '%s'; see faultline.conf(5)", ctx->path, name);
+	fl_err("%s: unknown setting '%s'; see faultline.conf(5)", ctx->path, printed(name).text);
 	ctx->err = -EINVAL;
 	return 1;
 }
@@ -223,7 +250,9 @@ static int read_file(struct fl_config *cfg, const char *path, bool must_exist)
 			return 0;
 		/* HOME may still be another user's, as after setpriv(1): no reason to refuse work */
 		if (!must_exist && errno == EACCES) {
-			fl_info("%s: not readable, left out", path);
+			/* the program is told by `faultline run` before it */
+			if (!secure_getenv("FAULTLINE_REPORT"))
+				fl_warn_once("%s: not readable by this user, left out", path);
 			return 0;
 		}
 		fl_err("%s: cannot read the settings: %s", path, strerror(errno));
@@ -268,13 +297,13 @@ int fl_config_load(struct fl_config *cfg)
 	err = read_files(cfg);
 	for (size_t i = 0; i < NUM_SETTINGS; i++) {
 		const char *value = secure_getenv(settings[i].env);
+		const char *option = fl_config_option ? fl_config_option(settings[i].env) : NULL;
 
-		if (value && set(cfg, &settings[i], value, settings[i].env))
+		if (value && set(cfg, &settings[i], value, option ? option : settings[i].env))
 			err = -EINVAL;
 	}
 	if (cfg->name[0] && strchr(cfg->device, ',')) {
-		fl_err("setting 'name': one name cannot be for several devices (%s); ignored",
-		       cfg->device);
+		fl_err("setting 'name': one name cannot be for several devices (%s)%s", cfg->device, ignored());
 		cfg->name[0] = '\0';
 		err = -EINVAL;
 	}

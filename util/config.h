@@ -31,6 +31,12 @@ struct fl_config {
 };
 
 /*
+ * For a command that refuses to go on with a setting that cannot be: set before fl_config_load(), it gives
+ * the option by which the user set this variable, or NULL. Without it a setting that cannot be is ignored.
+ */
+extern const char *(*fl_config_option)(const char *env);
+
+/*
  * Reads it all. A setting that cannot be is reported by fl_err() and -EINVAL returned; the rest of the
  * settings, and the default for that one, are in *cfg all the same.
  */

@@ -3,9 +3,11 @@
  * Opening and closing, and the table of operations. An operation whose pointer stays NULL is one that
  * the header's inline functions answer with EOPNOTSUPP themselves.
  */
+#include "util/log.h"
 #include "verbs/verbs.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -61,6 +63,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 err_queue:
 	event_queue_destroy(&ctx->async);
 err_close:
+	fl_err("%s: cannot be opened: no descriptor for its events: %s%s", device->name, strerror(-err),
+	       err == -EMFILE ? " (limit: ulimit -n)" : "");
 	ib_close_device(ctx->ib);
 err_free:
 	free(ctx);
