@@ -71,7 +71,7 @@ struct ib_mr {
 	struct ib_uobject uobj;
 	struct ib_pd *pd;
 	struct hca_mr *hca;
-	bool is_odp;
+	enum umem_kind kind;
 	uint32_t lkey, rkey;
 };
 
@@ -154,6 +154,12 @@ int ib_destroy_ah(struct ib_ah *ah);
 int ib_check_mr_access(const struct hca_profile *profile, unsigned access);
 int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t iova, unsigned access,
 		   struct ib_mr **mr);
+/*
+ * A region on a dma-buf, imported as the profile's driver does (enum hca_dmabuf). -EOPNOTSUPP: it cannot, or
+ * the exporter refuses it; -EBADF, -EINVAL: fd, range, or iova and offset differ within a page.
+ */
+int ib_reg_user_mr_dmabuf(struct ib_pd *pd, uint64_t offset, uint64_t length, uint64_t iova, int fd,
+			  unsigned access, struct ib_mr **mr);
 int ib_dereg_mr(struct ib_mr *mr);
 int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		 struct ibv_sge *sg, uint32_t num_sge);

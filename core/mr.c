@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "core/internal.h"
+#include "umem/umem_dmabuf.h"
 #include "util/cancel.h"
+#include "util/log.h"
 
 /* Rights a device may support but <infiniband/verbs.h> of today may not name yet. */
 #define IB_ACCESS_FLUSH_GLOBAL	   (1u << 8)
@@ -31,25 +33,70 @@ int ib_check_mr_access(const struct hca_profile *profile, unsigned access)
 	return 0;
 }
 
-static void count_mr(struct ib_device *dev, bool is_odp, uint64_t length)
+/* what a region of each kind counts as: regions now, ever, and bytes */
+static const struct {
+	enum faultline_counter now, total, bytes;
+} counted[] = {
+	[UMEM_PINNED] = {FL_CNT_mr_pinned, FL_CNT_mr_pinned_total, FL_CNT_mr_bytes_pinned},
+	[UMEM_ODP] = {FL_CNT_mr_odp, FL_CNT_mr_odp_total, FL_CNT_mr_bytes_odp},
+	[UMEM_DMABUF] = {FL_CNT_mr_dmabuf, FL_CNT_mr_dmabuf_total, FL_CNT_mr_bytes_dmabuf},
+};
+
+/* A place for a region in its PD, nothing of which is to be seen yet. */
+static int mr_begin(struct ib_pd *pd, struct ib_mr **mr)
 {
-	cnt_inc(dev->stat, is_odp ? FL_CNT_mr_odp : FL_CNT_mr_pinned);
-	cnt_inc(dev->stat, is_odp ? FL_CNT_mr_odp_total : FL_CNT_mr_pinned_total);
-	cnt_add(dev->stat, is_odp ? FL_CNT_mr_bytes_odp : FL_CNT_mr_bytes_pinned, length);
+	struct ib_ucontext *uc = pd->uobj.ucontext;
+	struct ib_mr *m;
+	int err = ib_reserve(uc->device, IB_MR);
+
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	err = m ? ib_uobject_get(&pd->uobj, uc) : -ENOMEM;
+	if (err) {
+		free(m);
+		ib_unreserve(uc->device, IB_MR);
+		return err;
+	}
+	m->pd = pd;
+	*mr = m;
+	return 0;
+}
+
+static void mr_abort(struct ib_mr *m)
+{
+	struct ib_device *dev = m->pd->uobj.ucontext->device;
+
+	ib_uobject_put(&m->pd->uobj);
+	free(m);
+	ib_unreserve(dev, IB_MR);
+}
+
+/* It has its key. */
+static void mr_add(struct ib_mr *m, enum umem_kind kind, uint64_t length)
+{
+	struct ib_ucontext *uc = m->pd->uobj.ucontext;
+	struct faultline_device *stat = uc->device->stat;
+
+	m->kind = kind;
+	m->lkey = m->rkey = hca_mr_key(m->hca);
+	ib_uobject_add(&m->uobj, uc, IB_MR);
+	cnt_inc(stat, counted[kind].now);
+	cnt_inc(stat, counted[kind].total);
+	cnt_add(stat, counted[kind].bytes, length);
 }
 
 int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t iova, unsigned access,
 		   struct ib_mr **mr)
 {
 	NO_CANCEL;
-	struct ib_ucontext *uc = pd->uobj.ucontext;
-	struct ib_device *dev = uc->device;
+	struct ib_device *dev = pd->uobj.ucontext->device;
 	bool is_odp = access & IBV_ACCESS_ON_DEMAND;
 	struct ib_umem *umem;
 	struct ib_mr *m;
 	int err;
 
-	if (!ib_ucontext_alive(uc))
+	if (!ib_ucontext_alive(pd->uobj.ucontext))
 		return -EIO;
 	err = ib_check_mr_access(dev->profile, access);
 	if (err)
@@ -61,41 +108,101 @@ int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t i
 	if ((iova & ~PAGE_MASK) != (start & ~PAGE_MASK) || length > dev->profile->attr.max_mr_size)
 		return -EINVAL;
 
-	err = ib_reserve(dev, IB_MR);
+	err = mr_begin(pd, &m);
 	if (err)
 		return err;
-	m = calloc(1, sizeof(*m));
-	if (!m) {
-		err = -ENOMEM;
-		goto err_unreserve;
-	}
-	err = ib_uobject_get(&pd->uobj, uc);
-	if (err)
-		goto err_free;
 	err = is_odp ? ib_umem_odp_get(&dev->umem, start, length, access, &umem)
 		     : ib_umem_get(&dev->umem, start, length, access, &umem);
 	if (err)
-		goto err_put_pd;
+		goto err_abort;
 	err = hca_mr_create(dev->hca, pd->uobj.handle, umem, iova, access, &m->hca);
 	if (err)
 		goto err_release;
-
-	m->pd = pd;
-	m->is_odp = is_odp;
-	m->lkey = m->rkey = hca_mr_key(m->hca);
-	ib_uobject_add(&m->uobj, uc, IB_MR);
-	count_mr(dev, is_odp, length);
+	mr_add(m, umem->ops->kind, length);
 	*mr = m;
 	return 0;
 
 err_release:
 	ib_umem_release(umem);
-err_put_pd:
-	ib_uobject_put(&pd->uobj);
-err_free:
-	free(m);
-err_unreserve:
-	ib_unreserve(dev, IB_MR);
+err_abort:
+	mr_abort(m);
+	return err;
+}
+
+/* ---- on dma-bufs ---- */
+
+static int dmabuf_get(struct ib_device *dev, uint64_t offset, uint64_t length, int fd, unsigned access,
+		      struct ib_umem **umem)
+{
+	switch (dev->profile->dmabuf) {
+	case HCA_DMABUF_DYNAMIC:
+		return ib_umem_dmabuf_get(&dev->umem, offset, length, fd, access, umem);
+	case HCA_DMABUF_PINNED:
+		return ib_umem_dmabuf_get_pinned(&dev->umem, offset, length, fd, access, umem);
+	case HCA_DMABUF_PINNED_REVOCABLE:
+		return ib_umem_dmabuf_get_pinned_revocable_and_lock(&dev->umem, offset, length, fd, access, umem);
+	default:
+		return -EOPNOTSUPP;
+	}
+}
+
+static void revoked(void *priv)
+{
+	struct ib_mr *m = priv;
+
+	fl_warn("%s: the exporter has revoked the memory of the dma-buf MR with key 0x%x: every access to it "
+		"is an error from now on",
+		m->pd->uobj.ucontext->device->name, hca_mr_key(m->hca));
+	hca_mr_revoke(m->hca);
+}
+
+/* what the kernel lets through to a driver's reg_user_mr_dmabuf() */
+#define DMABUF_ACCESS                                                                              \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+
+int ib_reg_user_mr_dmabuf(struct ib_pd *pd, uint64_t offset, uint64_t length, uint64_t iova, int fd,
+			  unsigned access, struct ib_mr **mr)
+{
+	NO_CANCEL;
+	struct ib_device *dev = pd->uobj.ucontext->device;
+	bool revocable = dev->profile->dmabuf == HCA_DMABUF_PINNED_REVOCABLE;
+	struct ib_umem *umem;
+	struct ib_mr *m;
+	int err;
+
+	if (!ib_ucontext_alive(pd->uobj.ucontext))
+		return -EIO;
+	/* callers fall back on exactly this error, and on no other */
+	if (dev->profile->dmabuf == HCA_DMABUF_NONE)
+		return -EOPNOTSUPP;
+	if ((iova & ~PAGE_MASK) != (offset & ~PAGE_MASK) || access & ~(unsigned)DMABUF_ACCESS ||
+	    length > dev->profile->attr.max_mr_size)
+		return -EINVAL;
+	err = ib_check_mr_access(dev->profile, access);
+	if (err)
+		return err;
+	err = mr_begin(pd, &m);
+	if (err)
+		return err;
+	err = dmabuf_get(dev, offset, length, fd, access, &umem);
+	if (err)
+		goto err_abort;
+	err = hca_mr_create(dev->hca, pd->uobj.handle, umem, iova, access, &m->hca);
+	if (!err && revocable)
+		ib_umem_dmabuf_set_revoke_locked(umem, revoked, m);
+	if (revocable)
+		ib_umem_dmabuf_revoke_unlock(umem);
+	if (err)
+		goto err_release;
+	mr_add(m, umem->ops->kind, length);
+	*mr = m;
+	return 0;
+
+err_release:
+	ib_umem_release(umem);
+err_abort:
+	mr_abort(m);
 	return err;
 }
 
@@ -108,7 +215,7 @@ int ib_dereg_mr(struct ib_mr *mr)
 	if (err)
 		return err;
 	hca_mr_destroy(mr->hca);
-	cnt_dec(dev->stat, mr->is_odp ? FL_CNT_mr_odp : FL_CNT_mr_pinned);
+	cnt_dec(dev->stat, counted[mr->kind].now);
 	ib_uobject_put(&mr->pd->uobj);
 	free(mr);
 	return 0;

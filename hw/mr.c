@@ -95,13 +95,19 @@ static int mr_index(uint32_t *index)
 	return -ENOMEM;
 }
 
+static const uint32_t kinds[] = {
+	[UMEM_PINNED] = FAULTLINE_MR_PINNED,
+	[UMEM_ODP] = FAULTLINE_MR_ODP,
+	[UMEM_DMABUF] = FAULTLINE_MR_DMABUF,
+};
+
 static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 {
 	struct faultline_mr *ent = mr->ent;
 
 	ent->pd = mr->pd;
 	ent->access = mr->access;
-	ent->kind = mr->umem->ops->kind == UMEM_ODP ? FAULTLINE_MR_ODP : FAULTLINE_MR_PINNED;
+	ent->kind = kinds[mr->umem->ops->kind];
 	ent->iova = mr->iova;
 	ent->addr = mr->umem->address;
 	ent->length = mr->length;
@@ -174,22 +180,25 @@ static void mr_wait_refs(struct hca_mr *mr)
 	fl_unlock(&ref_lock);
 }
 
-void hca_mr_destroy(struct hca_mr *mr)
+void hca_mr_revoke(struct hca_mr *mr)
 {
-	uint32_t key = mr->last_key;
-
-	/* The key dies first. seq_cst: pairs with the announcement in dma_begin() and with the reference
-	 * in mr_get(): either they see it dead, or we see them and wait. */
+	/* seq_cst: pairs with the announcement in dma_begin() and with the reference in mr_get(): either they
+	 * see it dead, or we see them and wait. */
 	atomic_store(&mr->key, 0);
 	__atomic_store_n(&mr->ent->key, 0, __ATOMIC_SEQ_CST);
 	provoke_race(PROVOKE_DEREG_KEY_DEAD);
-	dma_wait_key(key);
+	dma_wait_key(mr->last_key);
+}
+
+void hca_mr_destroy(struct hca_mr *mr)
+{
+	hca_mr_revoke(mr); /* the key dies first */
 	mr_wait_refs(mr);
 	__atomic_store_n(&mr->umem->stat, NULL, __ATOMIC_RELAXED);
 	ib_umem_release(mr->umem);
 	mr->umem = NULL;
 	fl_lock(&mrs.lock);
-	mrs.line[(mrs.first + mrs.count++) % mrs.entries] = key >> MR_KEY_SHIFT;
+	mrs.line[(mrs.first + mrs.count++) % mrs.entries] = mr->last_key >> MR_KEY_SHIFT;
 	fl_unlock(&mrs.lock);
 }
 

@@ -26,7 +26,7 @@ struct umem_device {
 
 struct ib_umem;
 
-enum umem_kind { UMEM_PINNED, UMEM_ODP };
+enum umem_kind { UMEM_PINNED, UMEM_ODP, UMEM_DMABUF };
 
 /* how an access to a region goes on */
 enum umem_way {

@@ -31,15 +31,9 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
-				unsigned int access)
+/* The region that the core has made, or its error, as verbs have it; takes over mr. */
+static struct ibv_mr *mr_made(struct verbs_mr *mr, int err, struct ibv_pd *pd, void *addr, size_t length)
 {
-	struct verbs_mr *mr = calloc(1, sizeof(*mr));
-	int err;
-
-	if (!mr)
-		return fail_null(-ENOMEM);
-	err = ib_reg_user_mr(to_fl_pd(pd)->ib, (uintptr_t)addr, length, iova, access, &mr->ib);
 	if (err) {
 		free(mr);
 		return fail_null(err);
@@ -54,6 +48,17 @@ struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, ui
 	return &mr->mr;
 }
 
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
+				unsigned int access)
+{
+	struct verbs_mr *mr = calloc(1, sizeof(*mr));
+	int err = -ENOMEM;
+
+	if (mr)
+		err = ib_reg_user_mr(to_fl_pd(pd)->ib, (uintptr_t)addr, length, iova, access, &mr->ib);
+	return mr_made(mr, err, pd, addr, length);
+}
+
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
 	return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, (unsigned int)access);
@@ -64,11 +69,17 @@ struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uin
 	return ibv_reg_mr_iova2(pd, addr, length, iova, (unsigned int)access);
 }
 
-/* Callers fall back on exactly this error, and on no other. */
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
 				 int fd, int access)
 {
-	return fail_null(-EOPNOTSUPP);
+	struct verbs_mr *mr = calloc(1, sizeof(*mr));
+	int err = -ENOMEM;
+
+	if (mr)
+		err = ib_reg_user_mr_dmabuf(to_fl_pd(pd)->ib, offset, length, iova, fd, (unsigned int)access,
+					    &mr->ib);
+	/* as rdma-core: its address is its offset in the buffer */
+	return mr_made(mr, err, pd, (void *)(uintptr_t)offset, length);
 }
 
 int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)

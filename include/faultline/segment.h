@@ -84,6 +84,8 @@
 	X(mr_odp_total, 0, "on-demand MRs registered")                                             \
 	X(mr_bytes_pinned, 0, "bytes registered pinned")                                           \
 	X(mr_bytes_odp, 0, "bytes registered on demand")                                           \
+	X(mr_dmabuf_total, 0, "MRs registered on dma-bufs")                                        \
+	X(mr_bytes_dmabuf, 0, "bytes registered on dma-bufs")                                      \
 	X(mr_pinned_stale, 0, "accesses to pinned memory that the application had taken away")     \
 	X(direct_placements, 0, "WRITEs and READs done in a peer's memory without packets")              \
 	X(ctx, 1, "contexts open")                                                                 \
@@ -94,6 +96,7 @@
 	X(ah, 1, "address handles")                                                                \
 	X(mr_pinned, 1, "pinned MRs")                                                              \
 	X(mr_odp, 1, "on-demand MRs")                                                              \
+	X(mr_dmabuf, 1, "MRs on dma-bufs")                                                              \
 	X(dmabuf_attachments, 1, "dma-bufs attached")                                              \
 	X(dmabuf_pins, 1, "pins of dma-bufs")                                                      \
 	X(dmabuf_maps, 0, "dma-bufs mapped")                                                       \
