@@ -92,6 +92,7 @@ struct ib_qp {
 	uint32_t qp_num;
 	struct ibv_qp_cap cap; /* granted */
 	bool sq_sig_all;
+	struct cds_list_head mcast; /* groups it is attached to; LOCK_CORE */
 };
 
 struct ib_ah {
@@ -172,7 +173,17 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* all attributes, whatever the mask that was asked for */
 int ib_query_qp(struct ib_qp *qp, struct ibv_qp_attr *attr);
+/* -EBUSY: it is attached to a group */
 int ib_destroy_qp(struct ib_qp *qp);
+
+/* ---- qp_mcast.c ---- */
+
+/* -EINVAL: it is no UD QP, or that no multicast GID; -EOPNOTSUPP: the device has none */
+int ib_attach_mcast(struct ib_qp *qp, const union ibv_gid *gid);
+/* -EINVAL: it is not attached */
+int ib_detach_mcast(struct ib_qp *qp, const union ibv_gid *gid);
+/* from all; the context is being closed */
+void ib_detach_all_mcast(struct ib_qp *qp);
 
 /* Does the table of QP state transitions (specification, Modify Queue Pair) allow it with this mask? */
 bool ib_modify_qp_is_ok(enum ibv_qp_state cur, enum ibv_qp_state next, enum ibv_qp_type type, int mask);

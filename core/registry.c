@@ -270,6 +270,7 @@ static void destroy_leftover(struct ib_uobject *uobj, enum ib_kind kind)
 {
 	switch (kind) {
 	case IB_QP:
+		ib_detach_all_mcast((struct ib_qp *)uobj);
 		ib_destroy_qp((struct ib_qp *)uobj);
 		break;
 	case IB_MR:

@@ -128,6 +128,12 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr);
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask, const uint8_t sgid[16]);
 /* datagrams to this address of the port reach us; before a UD QP is in RTR. No lock held. */
 void hca_listen(struct hca_dev *dev, const uint8_t gid[16]);
+/*
+ * A UD QP joins a multicast group on a network interface. -ENOMEM: too many groups, or QPs of one; others as the
+ * host's network has it.
+ */
+int hca_attach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
+void hca_detach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
 /* its CQEs that are still in a CQ are removed, as the specification says; when it returns no event of it
  * is being told, nor will be */
 void hca_qp_destroy(struct hca_qp *qp);

@@ -50,6 +50,14 @@ struct hca_node {
 	uint32_t qp_next;
 	struct hca_timer_heap timers;
 	struct hca_engine *engine;
+	struct hca_mcast {
+		struct fl_mutex lock; /* LOCK_LEAF: all of it */
+		struct mcast_member {
+			uint8_t gid[16];
+			uint32_t qpn;
+		} *v;
+		unsigned n, room;
+	} mcast;
 };
 
 /* The one runtime; NULL before the first open and in a fork's child until it opens a device itself. */
@@ -479,6 +487,11 @@ void timer_arm(struct hca_qp *qp, uint64_t deadline);
 void timer_remove(struct hca_qp *qp);
 /* runs what is due; returns the next deadline, UINT64_MAX when there is none. The engine only. */
 uint64_t timers_run(uint64_t now);
+
+/* ---- mcast.c ---- */
+
+/* the QPs that a datagram to QPN 0xffffff is for; their number */
+unsigned mcast_members(const struct roce_pkt *pkt, uint32_t qpn[HCA_MCAST_QPS]);
 
 /* ---- node.c ---- */
 

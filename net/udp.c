@@ -9,6 +9,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static socklen_t gid_to_sockaddr(const uint8_t gid[16], int ifindex, struct sock
 	sin6->sin6_family = AF_INET6;
 	sin6->sin6_port = htobe16(ROCE_UDP_PORT);
 	memcpy(&sin6->sin6_addr, gid, 16);
-	if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+	if ((gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) || gid[0] == 0xff)
 		sin6->sin6_scope_id = ifindex;
 	return sizeof(*sin6);
 }
@@ -94,7 +95,20 @@ static void set_buffer(int fd, int force, int plain)
 		setsockopt(fd, SOL_SOCKET, plain, &size, sizeof(size));
 }
 
-static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
+/* What is sent to a group leaves by that interface; a group's socket gets what it joined itself, no more. */
+static int set_multicast(int fd, int family, int ifindex)
+{
+	struct ip_mreqn out = {.imr_ifindex = ifindex};
+	int none = 0;
+
+	if (family == AF_INET)
+		return setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof(out)) ||
+		       setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &none, sizeof(none));
+	return setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &ifindex, sizeof(ifindex)) ||
+	       setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &none, sizeof(none));
+}
+
+static int udp_socket(const struct sockaddr_storage *addr, socklen_t len, int ifindex)
 {
 	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, fd, ret;
 
@@ -112,13 +126,13 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 		      setsockopt(fd, IPPROTO_IP, IP_TOS, &ecn, sizeof(ecn)) ||
 		      setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof(one));
 	else
-		/* RoCEv2 may leave the UDP checksum out (A17.3.1.1), and rxe does; over IPv6 that is to be allowed */
+		/* RoCEv2 may leave the UDP checksum out, and rxe does; over IPv6 that is to be allowed */
 		ret = setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (ret || bind(fd, (const struct sockaddr *)addr, len))
+	if (ret || set_multicast(fd, addr->ss_family, ifindex) || bind(fd, (const struct sockaddr *)addr, len))
 		goto err;
 	return fd;
 err:
@@ -127,19 +141,26 @@ err:
 	return ret;
 }
 
-int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
+static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16])
 {
 	unsigned i, n = atomic_load(&net->num_udp);
 	struct udp_sock *sock;
-	int ret;
 
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
-		if (!memcmp(sock->gid, gid, sizeof(sock->gid))) {
-			*out = sock;
-			return 0;
-		}
+		if (!memcmp(sock->gid, gid, sizeof(sock->gid)))
+			return sock;
 	}
+	return NULL;
+}
+
+static int new_sock(struct net *net, const uint8_t gid[16], int ifindex, bool needed, struct udp_sock **out)
+{
+	unsigned n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+	bool group = gid_is_multicast(gid);
+	int ret;
+
 	if (n == UDP_MAX)
 		return -ENOSPC;
 	sock = calloc(1, sizeof(*sock));
@@ -147,15 +168,15 @@ int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp
 		return -ENOMEM;
 	fl_mutex_init(&sock->lock, LOCK_NET_TX);
 	memcpy(sock->gid, gid, sizeof(sock->gid));
-	sock->addr_len = gid_to_sockaddr(gid, gid_ifindex(gid), &sock->addr);
-	sock->batch = udp_batch_alloc();
+	sock->addr_len = gid_to_sockaddr(gid, ifindex, &sock->addr);
+	sock->batch = group ? NULL : udp_batch_alloc();
 	if (!net->udp_rx)
 		net->udp_rx = udp_rx_alloc();
-	if (!sock->batch || !net->udp_rx) {
+	if ((!group && !sock->batch) || !net->udp_rx) {
 		ret = -ENOMEM;
 		goto err;
 	}
-	sock->fd = udp_socket(&sock->addr, sock->addr_len);
+	sock->fd = udp_socket(&sock->addr, sock->addr_len, ifindex);
 	if (sock->fd < 0) {
 		ret = sock->fd;
 		fl_log(needed ? LOG_ERR : LOG_INFO, "UDP port %d of a local address: %s%s", ROCE_UDP_PORT,
@@ -182,6 +203,57 @@ err:
 	return ret;
 }
 
+int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
+{
+	*out = find_sock(net, gid);
+	return *out ? 0 : new_sock(net, gid, gid_ifindex(gid), needed, out);
+}
+
+/* A socket that has no group becomes this one's: same place, same descriptor. */
+static int rebind(struct net *net, unsigned index, const uint8_t gid[16], int ifindex)
+{
+	struct udp_sock *sock = atomic_load(&net->udp[index]);
+	struct sockaddr_storage addr;
+	socklen_t len = gid_to_sockaddr(gid, ifindex, &addr);
+	int fd = udp_socket(&addr, len, ifindex), ret = 0;
+
+	if (fd < 0)
+		return fd;
+	fl_lock(&net->udp_rx_lock);
+	if (dup3(fd, sock->fd, O_CLOEXEC) < 0) {
+		ret = -errno;
+	} else {
+		memcpy(sock->gid, gid, sizeof(sock->gid));
+		sock->addr = addr;
+		sock->addr_len = len;
+	}
+	fl_unlock(&net->udp_rx_lock);
+	close(fd);
+	return ret ? ret : net_epoll_add(net, sock->fd, 0, EP_UDP, index);
+}
+
+int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct udp_sock **out)
+{
+	unsigned i, n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+	int ret;
+
+	*out = find_sock(net, gid);
+	if (*out)
+		return 0;
+	for (i = 0; i < n; i++) {
+		sock = atomic_load(&net->udp[i]);
+		if (sock->batch || mcast_sock_used(net, sock))
+			continue;
+		ret = rebind(net, i, gid, ifindex);
+		if (!ret && atomic_load(&net->sleeping))
+			udp_arm(net, true);
+		*out = sock;
+		return ret;
+	}
+	return new_sock(net, gid, ifindex, true, out);
+}
+
 void udp_close_all(struct net *net)
 {
 	unsigned i, n = atomic_load(&net->num_udp);
@@ -203,8 +275,6 @@ static int check_route(const struct sockaddr_storage *src, socklen_t len,
 	struct sockaddr_storage from = *src;
 	int fd, ret = 0;
 
-	if (src->ss_family != dst->ss_family)
-		return -ENETUNREACH;
 	fd = socket(src->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -226,7 +296,11 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 	if (ret)
 		return ret;
 	path->daddr_len = gid_to_sockaddr(attr->dgid, gid_ifindex(attr->sgid), &path->daddr);
-	ret = check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
+	if (path->daddr.ss_family != path->sock->addr.ss_family)
+		return -ENETUNREACH;
+	/* a group is reached by the interface, whatever the routes */
+	ret = gid_is_multicast(attr->dgid) ? 0
+					   : check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
 	if (ret)
 		return ret;
 	atomic_fetch_add(&path->net->udp_paths, 1);

@@ -144,7 +144,13 @@ static void receive(struct net *net, struct udp_sock *sock, const struct sockadd
 		received_grh(sock, from, len + ROCE_ICRC_BYTES, grh);
 		pkt.grh = grh;
 	}
-	if (slot && slot != net->slot)
+	if (pkt.dest_qpn == ROCE_QPN_MULTICAST || !sock->batch) {
+		/* to a group by both its address and its QPN, or to nobody */
+		if (pkt.dest_qpn == ROCE_QPN_MULTICAST && !sock->batch && pkt.grh)
+			net->ops->rx(net->ctx, &pkt);
+		else
+			net_count(net, FL_CNT_rx_unknown_qp, 1);
+	} else if (slot && slot != net->slot)
 		hand_over(net, slot, grh, packet, len, ce);
 	else
 		net->ops->rx(net->ctx, &pkt);
