@@ -159,6 +159,14 @@ int ib_dereg_mr(struct ib_mr *mr);
 int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		 struct ibv_sge *sg, uint32_t num_sge);
 
+/* include/faultline/odp.h says what they do; negative errno. The caller keeps the MR from being deregistered. */
+int ib_mr_pin(struct ib_mr *mr, uint64_t addr, uint64_t length);
+int ib_mr_unpin(struct ib_mr *mr, uint64_t addr, uint64_t length);
+int ib_mr_read(struct ib_mr *mr, void *dst, uint64_t offset, uint64_t length);
+int ib_mr_write(struct ib_mr *mr, uint64_t offset, const void *src, uint64_t length);
+/* its entry in the key table; NULL: of a forked parent */
+const struct faultline_mr *ib_mr_stat(const struct ib_mr *mr);
+
 /* ---- qp.c, qp_state.c ---- */
 
 struct ib_qp_init_attr {

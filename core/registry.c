@@ -58,6 +58,7 @@ static void fork_child(void)
 		dev->hca = NULL;
 		dev->stat = NULL;
 		dev->umem.stat = NULL;
+		dev->umem.dma_mapped = 0;
 		memset(dev->count, 0, sizeof(dev->count));
 	}
 	if (registry.seg_up)
@@ -216,6 +217,7 @@ static int bring_up(void)
 		}
 		publish_devices();
 		dma_init(&registry.seg);
+		mm_private_add(registry.seg.s, registry.seg.map_size);
 		registry.seg_up = true;
 		report();
 	}

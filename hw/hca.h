@@ -97,6 +97,9 @@ void hca_cq_destroy(struct hca_cq *cq);
 int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64_t iova, unsigned access,
 		  struct hca_mr **mr);
 uint32_t hca_mr_key(const struct hca_mr *mr);
+/* while the caller keeps the MR from being destroyed: what backs it, and its entry in the key table */
+struct ib_umem *hca_mr_umem(const struct hca_mr *mr);
+const struct faultline_mr *hca_mr_stat(const struct hca_mr *mr);
 /* The key is dead and no access in flight when it returns; the umem is released. */
 void hca_mr_destroy(struct hca_mr *mr);
 /* prefetch and friends: advice as ibv_advise_mr's; 0 or positive errno (hw/advise.c) */

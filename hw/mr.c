@@ -95,13 +95,25 @@ static int mr_index(uint32_t *index)
 	return -ENOMEM;
 }
 
+static uint32_t kind_of(const struct ib_umem *umem)
+{
+	switch (umem->ops->kind) {
+	case UMEM_ODP:
+		return FAULTLINE_MR_ODP;
+	case UMEM_ODP_IMPLICIT:
+		return FAULTLINE_MR_IMPLICIT;
+	default:
+		return FAULTLINE_MR_PINNED;
+	}
+}
+
 static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 {
 	struct faultline_mr *ent = mr->ent;
 
 	ent->pd = mr->pd;
 	ent->access = mr->access;
-	ent->kind = mr->umem->ops->kind == UMEM_ODP ? FAULTLINE_MR_ODP : FAULTLINE_MR_PINNED;
+	ent->kind = kind_of(mr->umem);
 	ent->iova = mr->iova;
 	ent->addr = mr->umem->address;
 	ent->length = mr->length;
@@ -151,6 +163,16 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
 	*out = mr;
 	return 0;
+}
+
+struct ib_umem *hca_mr_umem(const struct hca_mr *mr)
+{
+	return mr->umem;
+}
+
+const struct faultline_mr *hca_mr_stat(const struct hca_mr *mr)
+{
+	return mr->ent;
 }
 
 uint32_t hca_mr_key(const struct hca_mr *mr)

@@ -49,7 +49,7 @@ const struct hca_profile hca_profile_mlx5 = {
 		.local_ca_ack_delay = 16,
 	},
 	.odp = {
-		.general_caps = IBV_ODP_SUPPORT,
+		.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
 		.per_transport_caps = {.rc_odp_caps = RC_ODP, .ud_odp_caps = UD_ODP},
 	},
 	.completion_timestamp_mask = INT64_MAX,
