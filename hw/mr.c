@@ -373,6 +373,18 @@ int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, e
 				 : mr_slow_copy(&span, key, buf, len, write, miss);
 }
 
+int mr_ready(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, struct mr_miss *miss)
+{
+	struct mr_span span;
+	int way = mr_begin_way(pd, key, iova, len, access, false, &span);
+
+	if (way < 0)
+		return way;
+	if (way == UMEM_BY_ADDRESS)
+		dma_end(span.hazard);
+	return way == UMEM_FAULT ? mr_missed(&span, key, len, false, false, miss) : 0;
+}
+
 static int mr_slow_atomic(const struct mr_span *span, uint32_t key, bool cmpswap, uint64_t swap_add,
 			  uint64_t compare, uint64_t *orig, struct mr_miss *miss)
 {
@@ -428,6 +440,8 @@ int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint6
 		}
 		n = sge[i].length - off < len ? sge[i].length - off : len;
 		rc = mr_copy(pd, sge[i].lkey, sge[i].addr + off, buf, n, dir, access, miss);
+		if (rc == -EFAULT)
+			miss->want = sge[i].length - off;
 		if (rc)
 			return rc;
 		buf = (char *)buf + n;

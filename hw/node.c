@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include "hw/fault_model.h"
 #include "hw/hw.h"
 #include "util/provoke.h"
 
@@ -127,6 +128,7 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	fl_mutex_init(&node->mcast.lock, LOCK_LEAF);
 	if (!provoke_parse(cfg->provoke, &p))
 		provoke_set(&p);
+	fault_model_init(cfg);
 	rc = mr_table_init(seg->s->mr_entries);
 	if (!rc)
 		rc = net_open(cfg, seg, &seg->s->device[0], &node_net_ops, node, &node->net);
