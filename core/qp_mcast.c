@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Attaching UD QPs to multicast groups. A QP keeps the list of those it is in: to attach it once more is no error
- * and changes nothing, and it cannot be destroyed before it has left them (both as in the kernel's uverbs).
+ * Attaching UD QPs to multicast groups. A QP keeps the list of those it is in: to attach it once
+ * more is no error and changes nothing, and it cannot be destroyed before it has left them (both as
+ * in the kernel's uverbs).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,7 +20,7 @@ static struct mcast_entry *find(struct ib_qp *qp, const union ibv_gid *gid)
 {
 	struct mcast_entry *e;
 
-	cds_list_for_each_entry(e, &qp->mcast, list)
+	cds_list_for_each_entry (e, &qp->mcast, list)
 		if (!memcmp(e->gid, gid, sizeof(e->gid)))
 			return e;
 	return NULL;
@@ -92,7 +93,7 @@ void ib_detach_all_mcast(struct ib_qp *qp)
 {
 	struct mcast_entry *e, *next;
 
-	cds_list_for_each_entry_safe(e, next, &qp->mcast, list) {
+	cds_list_for_each_entry_safe (e, next, &qp->mcast, list) {
 		hca_detach_mcast(qp->hca, e->gid, e->ifindex);
 		cds_list_del(&e->list);
 		free(e);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Multicast (10.5): which QPs are attached to which group. A datagram to QPN 0xffffff goes to each QP that is
- * attached to the group in its GRH, as if it had been sent to that QP alone: so a wrong Q_Key or a missing receive
- * is one member's loss.
+ * Multicast (10.5): which QPs are attached to which group. A datagram to QPN 0xffffff goes to each
+ * QP that is attached to the group in its GRH, as if it had been sent to that QP alone: so a wrong
+ * Q_Key or a missing receive is one member's loss.
  *
- * The wire's half is IP's: a group is an IP multicast group that the network device joins (net/mcast.c). Its
- * packets come back to the sender's own host by the host's network stack, so members there get theirs too, and
- * the sender itself when it is one, as with a NIC that does not block it.
+ * The wire's half is IP's: a group is an IP multicast group that the network device joins
+ * (net/mcast.c). Its packets come back to the sender's own host by the host's network stack, so
+ * members there get theirs too, and the sender itself when it is one, as with a NIC that does not
+ * block it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@ static struct mcast_member *find(const struct hca_mcast *mc, const uint8_t gid[1
 	return NULL;
 }
 
-static unsigned members_of(const struct hca_mcast *mc, const uint8_t gid[16], uint32_t qpn[HCA_MCAST_QPS])
+static unsigned members_of(const struct hca_mcast *mc, const uint8_t gid[16],
+			   uint32_t qpn[HCA_MCAST_QPS])
 {
 	unsigned n = 0;
 

@@ -61,6 +61,7 @@ struct udp_sock {
 	uint8_t gid[16]; /* a group's may change: LOCK_NET_RX, this and addr and fd */
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
+	bool only_sends;	 /* from another source port */
 	struct udp_batch *batch; /* NULL: a group's, which only receives */
 };
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Groups of multicast: a group's GID is an IP multicast address (A17.9.1), which is joined on the device's
- * network interface. A group has a socket of its own, bound to the group's address: a socket that is bound to an
- * address of the host gets none of its packets, and each socket so bound, of every process, gets its own copy.
+ * Groups of multicast: a group's GID is an IP multicast address (A17.9.1), which is joined on the
+ * device's network interface. A group has a socket of its own, bound to the group's address: a
+ * socket that is bound to an address of the host gets none of its packets, and each socket so
+ * bound, of every process, gets its own copy.
  *
- * A socket stays when its last member has left, in place for the next group: pollers look at the table of sockets
- * without a lock.
+ * A socket stays when its last member has left, in place for the next group: pollers look at the
+ * table of sockets without a lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,12 +28,12 @@ static int membership(const struct mcast_group *g, bool join)
 
 	if (gid_is_ipv4(sock->gid)) {
 		memcpy(&m4.imr_multiaddr, sock->gid + 12, 4);
-		ret = setsockopt(sock->fd, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m4,
-				 sizeof(m4));
+		ret = setsockopt(sock->fd, IPPROTO_IP,
+				 join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m4, sizeof(m4));
 	} else {
 		memcpy(&m6.ipv6mr_multiaddr, sock->gid, 16);
-		ret = setsockopt(sock->fd, IPPROTO_IPV6, join ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP, &m6,
-				 sizeof(m6));
+		ret = setsockopt(sock->fd, IPPROTO_IPV6, join ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP,
+				 &m6, sizeof(m6));
 	}
 	return ret ? -errno : 0;
 }
@@ -40,7 +41,8 @@ static int membership(const struct mcast_group *g, bool join)
 static struct mcast_group *find(struct net *net, const uint8_t gid[16], int ifindex)
 {
 	for (unsigned i = 0; i < MCAST_GROUPS_MAX; i++)
-		if (net->group[i].joined && net->group[i].ifindex == ifindex && !memcmp(net->group[i].sock->gid, gid, 16))
+		if (net->group[i].joined && net->group[i].ifindex == ifindex &&
+		    !memcmp(net->group[i].sock->gid, gid, 16))
 			return &net->group[i];
 	return NULL;
 }
