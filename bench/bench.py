@@ -3,6 +3,7 @@
 """make bench: Faultline's latency, bandwidth and registration, beside memcpy and UCX's shared memory.
 
 usage: bench.py RCBENCH    ($FAULTLINE: the command)
+       bench.py --swap BENCH-SWAP    as root: a working set half as large again as memory
 
 Runs rcbench under `faultline run` and ucx_perftest in turn, several rounds; figures are medians over
 the rounds, ratios are taken within a round, then their median. Figures of a machine that does other
@@ -80,7 +81,35 @@ def row(what, value, unit, beside="", target="", met=None):
     print(f"{what:<44} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
 
 
+def swap(program):
+    """4 KiB WRITEs into more memory than the control group has: pinned, on demand, hot part pinned"""
+    run = subprocess.run([os.environ["FAULTLINE"], "run", "-q", "--", program], text=True, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, timeout=280)
+    if run.returncode == 77:
+        print(run.stderr.strip())
+        return
+    if run.returncode:
+        sys.exit(run.stderr)
+    m = {name: float(value) for name, value in (line.split() for line in run.stdout.splitlines())}
+    names = {"pinned": "pinned", "odp": "on demand", "odp_hot_pinned": "hot sixth pinned"}
+    print(f"{'96 MiB in a control group of 64 MiB':<36}" + "".join(f"{n:>18}" for n in names.values()))
+    for what, key, form in (("4 KiB WRITEs a second", "per_s", "{:.0f}"), ("latency, median, us", "p50", "{:.1f}"),
+                            ("latency, 99 %, us", "p99", "{:.1f}"), ("latency, longest, us", "max", "{:.0f}")):
+        cells = []
+        for n in names:
+            if f"{n}_killed" in m:
+                cells.append("killed (no memory)")
+            elif f"{n}_refused" in m:
+                cells.append("refused")
+            else:
+                cells.append(form.format(m[f"{n}_{key}"]) if f"{n}_{key}" in m else "-")
+        print(f"{what:<36}" + "".join(f"{c:>18}" for c in cells))
+
+
 def main():
+    if sys.argv[1] == "--swap":
+        swap(sys.argv[2])
+        return
     have_ucx = shutil.which("ucx_perftest")
     ours, theirs = [], []
     for i in range(ROUNDS):

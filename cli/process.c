@@ -174,6 +174,8 @@ const char *mr_kind_name(uint32_t kind)
 	switch (kind) {
 	case FAULTLINE_MR_PINNED:
 		return "pinned";
+	case FAULTLINE_MR_IMPLICIT:
+		return "implicit";
 	case FAULTLINE_MR_ODP:
 		return "on-demand";
 	case FAULTLINE_MR_DMABUF:

@@ -17,12 +17,12 @@ struct left_mrs {
 static void count_mr(const struct faultline_mr *mr, void *arg)
 {
 	struct left_mrs *left = arg;
-	unsigned i = mr->kind == FAULTLINE_MR_ODP;
+	unsigned i = mr->kind == FAULTLINE_MR_ODP || mr->kind == FAULTLINE_MR_IMPLICIT;
 
 	if (mr->device != left->device)
 		return;
 	left->num[i]++;
-	left->bytes[i] += mr->length;
+	left->bytes[i] += mr->kind == FAULTLINE_MR_IMPLICIT ? 0 : mr->length;
 }
 
 /* appends "1 QP", with a comma before it when it is not the first */

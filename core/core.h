@@ -92,6 +92,7 @@ struct ib_qp {
 	uint32_t qp_num;
 	struct ibv_qp_cap cap; /* granted */
 	bool sq_sig_all;
+	struct cds_list_head mcast; /* groups it is attached to; LOCK_CORE */
 };
 
 struct ib_ah {
@@ -164,6 +165,14 @@ int ib_dereg_mr(struct ib_mr *mr);
 int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		 struct ibv_sge *sg, uint32_t num_sge);
 
+/* include/faultline/odp.h says what they do; negative errno. The caller keeps the MR from being deregistered. */
+int ib_mr_pin(struct ib_mr *mr, uint64_t addr, uint64_t length);
+int ib_mr_unpin(struct ib_mr *mr, uint64_t addr, uint64_t length);
+int ib_mr_read(struct ib_mr *mr, void *dst, uint64_t offset, uint64_t length);
+int ib_mr_write(struct ib_mr *mr, uint64_t offset, const void *src, uint64_t length);
+/* its entry in the key table; NULL: of a forked parent */
+const struct faultline_mr *ib_mr_stat(const struct ib_mr *mr);
+
 /* ---- qp.c, qp_state.c ---- */
 
 struct ib_qp_init_attr {
@@ -178,7 +187,17 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* all attributes, whatever the mask that was asked for */
 int ib_query_qp(struct ib_qp *qp, struct ibv_qp_attr *attr);
+/* -EBUSY: it is attached to a group */
 int ib_destroy_qp(struct ib_qp *qp);
+
+/* ---- qp_mcast.c ---- */
+
+/* -EINVAL: it is no UD QP, or that no multicast GID; -EOPNOTSUPP: the device has none */
+int ib_attach_mcast(struct ib_qp *qp, const union ibv_gid *gid);
+/* -EINVAL: it is not attached */
+int ib_detach_mcast(struct ib_qp *qp, const union ibv_gid *gid);
+/* from all; the context is being closed */
+void ib_detach_all_mcast(struct ib_qp *qp);
 
 /* Does the table of QP state transitions (specification, Modify Queue Pair) allow it with this mask? */
 bool ib_modify_qp_is_ok(enum ibv_qp_state cur, enum ibv_qp_state next, enum ibv_qp_type type, int mask);

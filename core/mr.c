@@ -39,6 +39,7 @@ static const struct {
 } counted[] = {
 	[UMEM_PINNED] = {FL_CNT_mr_pinned, FL_CNT_mr_pinned_total, FL_CNT_mr_bytes_pinned},
 	[UMEM_ODP] = {FL_CNT_mr_odp, FL_CNT_mr_odp_total, FL_CNT_mr_bytes_odp},
+	[UMEM_ODP_IMPLICIT] = {FL_CNT_mr_odp, FL_CNT_mr_odp_total, FL_CNT_mr_bytes_odp},
 	[UMEM_DMABUF] = {FL_CNT_mr_dmabuf, FL_CNT_mr_dmabuf_total, FL_CNT_mr_bytes_dmabuf},
 };
 
@@ -91,7 +92,7 @@ int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t i
 {
 	NO_CANCEL;
 	struct ib_device *dev = pd->uobj.ucontext->device;
-	bool is_odp = access & IBV_ACCESS_ON_DEMAND;
+	bool is_odp = access & IBV_ACCESS_ON_DEMAND, is_implicit = false;
 	struct ib_umem *umem;
 	struct ib_mr *m;
 	int err;
@@ -101,9 +102,12 @@ int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t i
 	err = ib_check_mr_access(dev->profile, access);
 	if (err)
 		return err;
-	/* (NULL, SIZE_MAX) asks for the whole address space, which this device does not do */
-	if (!start && length == SIZE_MAX)
-		return -EINVAL;
+	/* (NULL, SIZE_MAX) is the whole address space */
+	if (!start && length == SIZE_MAX) {
+		if (!is_odp || iova || !(dev->profile->odp.general_caps & IBV_ODP_SUPPORT_IMPLICIT))
+			return -EINVAL;
+		is_implicit = true;
+	}
 	/* the translation is by pages: an offset inside a page cannot change */
 	if ((iova & ~PAGE_MASK) != (start & ~PAGE_MASK) || length > dev->profile->attr.max_mr_size)
 		return -EINVAL;
@@ -111,14 +115,15 @@ int ib_reg_user_mr(struct ib_pd *pd, uint64_t start, uint64_t length, uint64_t i
 	err = mr_begin(pd, &m);
 	if (err)
 		return err;
-	err = is_odp ? ib_umem_odp_get(&dev->umem, start, length, access, &umem)
-		     : ib_umem_get(&dev->umem, start, length, access, &umem);
+	err = is_implicit ? ib_umem_odp_alloc_implicit(&dev->umem, access, &umem)
+	      : is_odp	  ? ib_umem_odp_get(&dev->umem, start, length, access, &umem)
+			  : ib_umem_get(&dev->umem, start, length, access, &umem);
 	if (err)
 		goto err_abort;
 	err = hca_mr_create(dev->hca, pd->uobj.handle, umem, iova, access, &m->hca);
 	if (err)
 		goto err_release;
-	mr_add(m, umem->ops->kind, length);
+	mr_add(m, umem->ops->kind, is_implicit ? 0 : length); /* of everything no size is to be told */
 	*mr = m;
 	return 0;
 
@@ -231,4 +236,43 @@ int ib_advise_mr(struct ib_pd *pd, enum ibv_advise_mr_advice advice, uint32_t fl
 		return -EIO;
 	err = hca_mr_advise(pd->uobj.ucontext->device->hca, pd->uobj.handle, advice, flags, sg, num_sge);
 	return err > 0 ? -err : err;
+}
+
+/* ---- what verbs have no call for (include/faultline/odp.h) ---- */
+
+int ib_mr_pin(struct ib_mr *mr, uint64_t addr, uint64_t length)
+{
+	NO_CANCEL;
+
+	return ib_ucontext_alive(mr->uobj.ucontext) ? ib_umem_pin(hca_mr_umem(mr->hca), addr, length) : -EIO;
+}
+
+int ib_mr_unpin(struct ib_mr *mr, uint64_t addr, uint64_t length)
+{
+	NO_CANCEL;
+
+	return ib_ucontext_alive(mr->uobj.ucontext) ? ib_umem_unpin(hca_mr_umem(mr->hca), addr, length) : -EIO;
+}
+
+int ib_mr_read(struct ib_mr *mr, void *dst, uint64_t offset, uint64_t length)
+{
+	NO_CANCEL;
+
+	if (!ib_ucontext_alive(mr->uobj.ucontext))
+		return -EIO;
+	return ib_umem_copy_from(dst, hca_mr_umem(mr->hca), mr->lkey, offset, length);
+}
+
+int ib_mr_write(struct ib_mr *mr, uint64_t offset, const void *src, uint64_t length)
+{
+	NO_CANCEL;
+
+	if (!ib_ucontext_alive(mr->uobj.ucontext))
+		return -EIO;
+	return ib_umem_copy_to(hca_mr_umem(mr->hca), mr->lkey, offset, src, length);
+}
+
+const struct faultline_mr *ib_mr_stat(const struct ib_mr *mr)
+{
+	return ib_ucontext_alive(mr->uobj.ucontext) ? hca_mr_stat(mr->hca) : NULL;
 }

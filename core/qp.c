@@ -108,6 +108,7 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 	q->qp_num = hca_qp_num(q->hca);
 	q->cap = hi.cap;
 	q->sq_sig_all = init->sq_sig_all;
+	CDS_INIT_LIST_HEAD(&q->mcast);
 	ib_uobject_add(&q->uobj, uc, IB_QP);
 	cnt_inc(dev->stat, FL_CNT_qp);
 	*qp = q;
@@ -218,8 +219,12 @@ int ib_destroy_qp(struct ib_qp *qp)
 {
 	NO_CANCEL;
 	struct ib_device *dev = qp->uobj.ucontext->device;
-	int err = ib_uobject_remove(&qp->uobj, IB_QP);
+	int err;
 
+	/* who joined a group must leave it, as the kernel has it */
+	if (!cds_list_empty(&qp->mcast))
+		return -EBUSY;
+	err = ib_uobject_remove(&qp->uobj, IB_QP);
 	if (err)
 		return err;
 	hca_qp_destroy(qp->hca);

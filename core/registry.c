@@ -58,6 +58,7 @@ static void fork_child(void)
 		dev->hca = NULL;
 		dev->stat = NULL;
 		dev->umem.stat = NULL;
+		dev->umem.dma_mapped = 0;
 		memset(dev->count, 0, sizeof(dev->count));
 	}
 	if (registry.seg_up)
@@ -216,6 +217,7 @@ static int bring_up(void)
 		}
 		publish_devices();
 		dma_init(&registry.seg);
+		mm_private_add(registry.seg.s, registry.seg.map_size);
 		registry.seg_up = true;
 		report();
 	}
@@ -270,6 +272,7 @@ static void destroy_leftover(struct ib_uobject *uobj, enum ib_kind kind)
 {
 	switch (kind) {
 	case IB_QP:
+		ib_detach_all_mcast((struct ib_qp *)uobj);
 		ib_destroy_qp((struct ib_qp *)uobj);
 		break;
 	case IB_MR:

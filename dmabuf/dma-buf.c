@@ -74,7 +74,7 @@ static void look(struct dma_buf *dmabuf)
 {
 	struct dma_file file = {.fd = dmabuf->file};
 
-	/* where nothing can tell, the end of its one description was the end */
+	/* where leases cannot tell, the end of its one description was the end */
 	if (!dmabuf->exported || !dma_file_alone(&file, dmabuf->watch >= 0 && dmabuf->descriptions == 1))
 		return;
 	dmabuf->exported = false;
@@ -89,13 +89,10 @@ static void reap(void)
 	int watch;
 
 	fl_lock(&table.lock);
-	while ((watch = dma_file_next_closed()) >= 0) {
+	while ((watch = dma_file_next_closed()) >= 0)
 		cds_list_for_each_entry_safe(b, next, &table.bufs, node)
-			if (b->file >= 0 && b->watch == watch) {
+			if (b->file >= 0 && (b->watch == watch || watch == DMA_FILE_ANY))
 				look(b);
-				break;
-			}
-	}
 	if (table.unwatched)
 		cds_list_for_each_entry_safe(b, next, &table.bufs, node)
 			if (b->file >= 0 && b->watch < 0)

@@ -118,8 +118,8 @@ int dma_file_next_closed(void)
 
 	/* no names in them, so that one is read at a time */
 	while (watcher >= 0 && read(watcher, &e, sizeof(e)) == sizeof(e))
-		if (e.mask & IN_CLOSE)
-			return e.wd;
+		if (e.mask & (IN_CLOSE | IN_Q_OVERFLOW))
+			return e.mask & IN_Q_OVERFLOW ? DMA_FILE_ANY : e.wd;
 	return -1;
 }
 

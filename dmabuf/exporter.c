@@ -63,6 +63,7 @@ int exporter_open(const struct faultline_dmabuf_device_attr *attr, struct faultl
 	/* system memory has no size of its own */
 	dev->size = attr->kind == FAULTLINE_DMABUF_MEMFD ? 0 : whole_pages(attr->size ? attr->size : DEFAULT_SIZE);
 	snprintf(dev->name, sizeof(dev->name), "%s", attr->name ? attr->name : dev->kind->name);
+	dev->pid = getpid();
 	fl_mutex_init(&dev->lock, LOCK_DMA_EXPORTER);
 	err = dev->size || attr->kind == FAULTLINE_DMABUF_MEMFD ? 0 : -EINVAL;
 	if (!err && dev->kind->open)
@@ -80,6 +81,8 @@ int exporter_close(struct faultline_dmabuf_device *dev)
 {
 	bool busy;
 
+	if (dev->pid != getpid())
+		return -EIO;
 	dma_buf_reap(); /* what the application has closed before is no buffer any more */
 	fl_lock(&dev->lock);
 	busy = dev->buffers;
@@ -95,6 +98,8 @@ int exporter_close(struct faultline_dmabuf_device *dev)
 
 int exporter_device_info(struct faultline_dmabuf_device *dev, struct faultline_dmabuf_device_info *info)
 {
+	if (dev->pid != getpid())
+		return -EIO;
 	dma_buf_reap();
 	memset(info, 0, sizeof(*info));
 	fl_lock(&dev->lock);
@@ -114,6 +119,8 @@ int exporter_alloc(struct faultline_dmabuf_device *dev, size_t size, unsigned fl
 	struct dma_buf *dmabuf;
 	int err;
 
+	if (dev->pid != getpid())
+		return -EIO;
 	size = whole_pages(size);
 	if (!size || flags & ~dev->kind->alloc_flags)
 		return -EINVAL;
@@ -134,6 +141,8 @@ int exporter_alloc(struct faultline_dmabuf_device *dev, size_t size, unsigned fl
 
 int exporter_evict(struct faultline_dmabuf_device *dev, size_t bytes)
 {
+	if (dev->pid != getpid())
+		return -EIO;
 	dma_buf_reap();
 	return dev->kind->evict ? dev->kind->evict(dev, bytes) : -EOPNOTSUPP;
 }

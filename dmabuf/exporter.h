@@ -7,6 +7,7 @@
 #ifndef FL_DMABUF_EXPORTER_H
 #define FL_DMABUF_EXPORTER_H
 
+#include <sys/types.h>
 #include "dmabuf/dma-buf.h"
 #include "faultline/dmabuf.h"
 
@@ -54,6 +55,7 @@ struct faultline_dmabuf_device {
 	unsigned flags;
 	size_t size; /* of its memory, whole pages */
 	char name[32];
+	pid_t pid; /* whose it is: the child of a fork has none of them */
 	struct fl_mutex lock; /* LOCK_DMA_EXPORTER: all below, and the kind's own */
 	uint64_t buffers, used;
 	uint64_t alloc_failures;

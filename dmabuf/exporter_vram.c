@@ -29,6 +29,7 @@
 
 #define PATTERN	 0xdb /* what is left where a buffer was */
 #define STALE_MS 1000 /* how long importers may take to unmap */
+#define BUSY_MS	 100  /* how long to wait for a reservation that is tried, not locked */
 
 struct vram {
 	struct faultline_dmabuf_device *dev;
@@ -296,18 +297,22 @@ static void move_end(struct move *m)
 	dma_fence_put(m->fence);
 }
 
-/* Evicts one buffer, the least recently used that may go and whose reservation is free. -ENOSPC: none. */
+/* Evicts one buffer, the least recently used that may go and whose reservation is free. -ENOSPC: none may;
+ * -EAGAIN: some might, but are locked just now. */
 static int evict_one(struct vram *v)
 {
 	struct vram_buf *b, *victim = NULL;
+	bool busy = false;
 	struct place *to;
 	struct move m;
 	int err;
 
 	fl_lock(&v->dev->lock);
 	cds_list_for_each_entry(b, &v->lru, lru) {
-		if (!dma_resv_trylock(b->dmabuf->resv))
+		if (!dma_resv_trylock(b->dmabuf->resv)) {
+			busy = true;
 			continue;
+		}
 		if (may_move(b)) {
 			victim = b;
 			break;
@@ -316,7 +321,7 @@ static int evict_one(struct vram *v)
 	}
 	fl_unlock(&v->dev->lock);
 	if (!victim)
-		return -ENOSPC;
+		return busy ? -EAGAIN : -ENOSPC;
 	err = place_system(v, victim->dmabuf->size, &to);
 	if (!err) {
 		err = move_begin(victim, to, true, &m);
@@ -339,28 +344,34 @@ static bool has_stale(struct vram *v)
 	return yes;
 }
 
-/* In device memory, for which others are evicted, and stale memory is waited for. */
+/*
+ * Makes some room: evicts one, or gives those time who are about to make some. *ms counts that, and it has an end,
+ * since it is waited for with a reservation held that others may want. -ENOSPC: there is no more to be had.
+ */
+static int make_room(struct vram *v, int *ms)
+{
+	int err = evict_one(v);
+	bool stale = err == -ENOSPC && has_stale(v);
+
+	if (err != -EAGAIN && !stale)
+		return err;
+	if (++*ms > (stale ? STALE_MS : BUSY_MS)) {
+		if (stale)
+			fl_warn("%s: importers do not unmap what they were told to", v->dev->name);
+		return -ENOSPC;
+	}
+	nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	return 0;
+}
+
+/* In device memory, for which others are evicted. */
 static int place_device(struct vram *v, size_t size, bool contiguous, struct place **out)
 {
-	int err, ms = 0;
+	int err = size > v->mm.size ? -ENOSPC : 0, ms = 0;
 
-	if (size > v->mm.size)
-		return -ENOMEM;
-	while ((err = place_try_device(v, size, contiguous, out)) == -ENOSPC) {
-		err = evict_one(v);
-		if (err == -ENOSPC && has_stale(v) && ms++ < STALE_MS) {
-			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-			err = 0;
-		}
-		if (err == -ENOSPC) {
-			if (has_stale(v))
-				fl_warn("%s: importers do not unmap what they were told to", v->dev->name);
-			return -ENOMEM;
-		}
-		if (err)
-			return err;
-	}
-	return err;
+	while (!err && (err = place_try_device(v, size, contiguous, out)) == -ENOSPC)
+		err = make_room(v, &ms);
+	return err == -ENOSPC ? -ENOMEM : err;
 }
 
 /* both halves' first: finds a place, and begins. Reservation held. */
@@ -408,7 +419,7 @@ static int vram_move(struct dma_buf *dmabuf, enum faultline_dmabuf_place to)
 static int vram_evict(struct faultline_dmabuf_device *dev, size_t bytes)
 {
 	struct vram *v = dev->priv;
-	int err = 0;
+	int err = 0, ms = 0;
 
 	for (;;) {
 		bool enough;
@@ -416,11 +427,9 @@ static int vram_evict(struct faultline_dmabuf_device *dev, size_t bytes)
 		fl_lock(&dev->lock);
 		enough = v->mm.free >= bytes;
 		fl_unlock(&dev->lock);
-		if (enough)
-			return 0;
-		if (err)
-			return err;
-		err = evict_one(v);
+		if (enough || err)
+			return enough ? 0 : err;
+		err = make_room(v, &ms);
 	}
 }
 

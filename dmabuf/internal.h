@@ -3,6 +3,7 @@
 #ifndef FL_DMABUF_INTERNAL_H
 #define FL_DMABUF_INTERNAL_H
 
+#include <limits.h>
 #include "dmabuf/dma-buf.h"
 #include "dmabuf/rules.h"
 
@@ -27,7 +28,9 @@ bool dma_file_alone(const struct dma_file *file, bool unknown);
 /* Watches it for the closing of descriptions. Returns a number for it, or -1: it cannot be watched. */
 int dma_file_watch(const struct dma_file *file);
 void dma_file_unwatch(int watch);
-/* The number of a watched file of which some description was closed since; -1: none. Under LOCK_DMA_BUF. */
+/* The number of a watched file of which some description was closed since; -1: none; DMA_FILE_ANY: there were
+ * too many to remember. Under LOCK_DMA_BUF. */
+#define DMA_FILE_ANY INT_MAX
 int dma_file_next_closed(void);
 void dma_file_forget_watches(void); /* in the child of a fork */
 

@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include "hw/fault_model.h"
 #include "hw/hw.h"
 
 static void set_una(struct hca_qp *qp, uint32_t psn)
@@ -17,6 +18,9 @@ static void set_una(struct hca_qp *qp, uint32_t psn)
 	qp->req.seq_nak_taken = false;
 	qp->req.retry_left = qp->attr.retry_cnt;
 	qp->req.rnr_left = qp->attr.rnr_retry;
+	qp->req.rnr_wait = false; /* what the peer was not ready for it has done */
+	qp->req.ask_again_at = 0;
+	qp->req.heard_alive = qp->req.heard_gap = qp->req.heard_rnr = false;
 	direct_acked(qp);
 }
 
@@ -54,6 +58,7 @@ static void lost(struct hca_qp *qp, uint32_t psn)
 	if (qp->req.seq_nak_taken)
 		return;
 	qp->req.seq_nak_taken = true;
+	req_undam(qp);
 	req_go_back(qp, psn);
 }
 
@@ -70,6 +75,7 @@ static uint64_t rnr_timer_ns(uint8_t code)
 static void rnr_nak(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	cnt_inc(qp->dev->stat, FL_CNT_rcvd_rnr_err);
+	qp->req.heard_rnr = true;
 	if (qp->req.rnr_wait)
 		return; /* the network's copy of the one we obey */
 	if (!qp->req.rnr_left) {
@@ -82,18 +88,19 @@ static void rnr_nak(struct hca_qp *qp, const struct roce_pkt *pkt)
 	req_go_back(qp, pkt->psn);
 	qp->req.rnr_wait = true;
 	qp->req.progress = true; /* the peer lives; the ACK timer begins anew */
-	qp->req.rnr_deadline = now_ns() + rnr_timer_ns(pkt->syndrome);
+	qp->req.rnr_deadline = now_ns() + rnr_timer_ns(pkt->syndrome) * fault_model->rnr_percent / 100;
 	timer_arm(qp, qp->req.rnr_deadline);
 }
 
 static void seq_nak(struct hca_qp *qp, uint32_t psn)
 {
 	cnt_inc(qp->dev->stat, FL_CNT_rcvd_seq_err);
+	qp->req.heard_gap = true;
+	qp->req.heard_gap_psn = psn;
 	if (qp->req.seq_nak_taken || qp->req.rnr_wait)
 		return;
 	if (!qp->req.retry_left) {
-		cnt_inc(qp->dev->stat, FL_CNT_retry_exceeded_err);
-		qp_error(qp, IBV_WC_RETRY_EXC_ERR, AETH_NAK_PSN_SEQ_ERROR);
+		req_give_up(qp);
 		return;
 	}
 	qp->req.retry_left--;
@@ -249,8 +256,11 @@ static int comp_process(struct hca_qp *qp, const struct roce_pkt *in)
 		pkt = &trimmed;
 	} else if (had > 0) {
 		/* old news, but the peer lives: one that pauses for a fault answers retries so */
-		if (flags & ROCE_F_AETH && (pkt->syndrome & AETH_KIND_MASK) == AETH_ACK)
+		if (flags & ROCE_F_AETH && (pkt->syndrome & AETH_KIND_MASK) == AETH_ACK) {
+			if (qp->req.retry_left < qp->attr.retry_cnt)
+				qp->req.heard_alive = true;
 			qp->req.retry_left = qp->attr.retry_cnt;
+		}
 		return 0;
 	}
 	if (flags & ROCE_F_ATMACK)
@@ -281,6 +291,15 @@ void comp_rx(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	if (!comp_listens(qp))
 		return;
+	if (fault_model->ask_again_ns) {
+		if (!qp->faulting[ROLE_COMP] && comp_process(qp, pkt) != -EINPROGRESS)
+			return;
+		if (!qp->req.ask_again_at) {
+			qp->req.ask_again_at = now_ns() + fault_model->ask_again_ns;
+			timer_arm(qp, qp->req.ask_again_at);
+		}
+		return;
+	}
 	if (qp->faulting[ROLE_COMP] || !cds_list_empty(&qp->answers.list)) {
 		if (!pkt_queue_add(&qp->answers, pkt, false))
 			cnt_inc(qp->dev->stat, FL_CNT_rx_backlog_drop);

@@ -92,10 +92,15 @@ static bool page_present(const struct faultline_segment *s, uint64_t root, uint3
 
 		if (!inner)
 			return false;
-		root = __atomic_load_n(&inner[(index >> shift) % INNER], __ATOMIC_ACQUIRE);
+		/* after our announcement: an owner that gives a chunk back waits for it (umem_pt.c) */
+		root = __atomic_load_n(&inner[(index >> shift) % INNER], __ATOMIC_SEQ_CST);
+		if (!root)
+			return false;
 	}
 	leaf = seg_peer_chunk(s, root);
-	return leaf && (__atomic_load_n(&leaf[index % LEAF_PAGES], __ATOMIC_SEQ_CST) & need) == need;
+	/* what is pinned there and stale is not at its address */
+	return leaf &&
+	       (__atomic_load_n(&leaf[index % LEAF_PAGES], __ATOMIC_SEQ_CST) & (need | UMEM_PT_STALE)) == need;
 }
 
 static bool pages_there(const struct faultline_segment *s, const struct faultline_mr *mr, uint64_t start,

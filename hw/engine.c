@@ -222,6 +222,7 @@ int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *na
 	if (rc)
 		return -rc;
 	pthread_setname_np(*thread, name);
+	mm_private_thread(*thread);
 	pthread_detach(*thread);
 	return 0;
 }

@@ -97,6 +97,9 @@ void hca_cq_destroy(struct hca_cq *cq);
 int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64_t iova, unsigned access,
 		  struct hca_mr **mr);
 uint32_t hca_mr_key(const struct hca_mr *mr);
+/* while the caller keeps the MR from being destroyed: what backs it, and its entry in the key table */
+struct ib_umem *hca_mr_umem(const struct hca_mr *mr);
+const struct faultline_mr *hca_mr_stat(const struct hca_mr *mr);
 /* The key is dead and no access in flight when it returns; its number stays taken until it is destroyed. */
 void hca_mr_revoke(struct hca_mr *mr);
 /* The same, and the umem is released. */
@@ -130,6 +133,12 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr);
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask, const uint8_t sgid[16]);
 /* datagrams to this address of the port reach us; before a UD QP is in RTR. No lock held. */
 void hca_listen(struct hca_dev *dev, const uint8_t gid[16]);
+/*
+ * A UD QP joins a multicast group on a network interface. -ENOMEM: too many groups, or QPs of one; others as the
+ * host's network has it.
+ */
+int hca_attach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
+void hca_detach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
 /* its CQEs that are still in a CQ are removed, as the specification says; when it returns no event of it
  * is being told, nor will be */
 void hca_qp_destroy(struct hca_qp *qp);

@@ -50,6 +50,14 @@ struct hca_node {
 	uint32_t qp_next;
 	struct hca_timer_heap timers;
 	struct hca_engine *engine;
+	struct hca_mcast {
+		struct fl_mutex lock; /* LOCK_LEAF: all of it */
+		struct mcast_member {
+			uint8_t gid[16];
+			uint32_t qpn;
+		} *v;
+		unsigned n, room;
+	} mcast;
 };
 
 /* The one runtime; NULL before the first open and in a fork's child until it opens a device itself. */
@@ -120,6 +128,7 @@ struct mr_miss {
 	uint64_t len;
 	bool write;
 	bool force; /* the table had the page, the access failed */
+	uint64_t want; /* what the message needs from addr on, if that is more than len */
 };
 
 enum mr_dir { MR_FROM_MEM, MR_TO_MEM };
@@ -135,6 +144,8 @@ int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, e
 /* the same for an 8-byte atomic; -EINVAL: not aligned */
 int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
 	      uint64_t compare, uint64_t *orig, struct mr_miss *miss);
+/* could mr_copy() from memory at once? 0, -EACCES, or -EFAULT with *miss */
+int mr_ready(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, struct mr_miss *miss);
 /* copy to or from a list of SGEs at byte offset off of the whole */
 int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,
 		 uint32_t len, enum mr_dir dir, struct mr_miss *miss);
@@ -203,6 +214,7 @@ struct send_wqe {
 	uint32_t acked; /* READ: bytes received */
 	uint32_t asked_bytes; /* READ: the most it ever asked for */
 	bool done;	/* everything is sent; READ: asked for */
+	bool dammed;	/* it counts as sent and never is: fault_model.h */
 	bool asked;	/* READ, atomic: counts among those the peer holds resources for */
 	union {
 		struct ibv_sge sge[0];
@@ -221,6 +233,17 @@ struct pkt_queue {
 	struct cds_list_head list;
 	uint64_t bytes;
 	uint32_t next_psn; /* what follows the last one kept */
+};
+
+/* a role that waits for a page fault, in a list of pf_queue.c; written under LOCK_QP and LOCK_PF_QUEUE */
+struct pf_wait {
+	struct cds_list_head node;
+	bool listed;
+	struct hca_qp *qp;
+	uint8_t role;
+	uint32_t generation;
+	uint32_t key;
+	uint64_t since, addr, len;
 };
 
 enum qp_role { ROLE_REQ, ROLE_RESP, ROLE_COMP, ROLE_NUM };
@@ -269,6 +292,10 @@ struct hca_qp {
 		uint32_t retry_left, rnr_left;
 		bool blocked;	    /* the link had no room */
 		bool rnr_wait;
+		uint64_t ask_again_at; /* an answer was dropped for a fault; 0: none */
+		uint64_t ack_at;       /* when the ACK timer is to look */
+		bool heard_alive, heard_gap, heard_rnr; /* from the peer, since una moved */
+		uint32_t heard_gap_psn;
 		bool progress; /* since the timer last looked */
 		bool seq_nak_taken; /* went back for this gap already; until una moves */
 		uint64_t rnr_deadline;
@@ -288,6 +315,7 @@ struct hca_qp {
 		bool have_wqe;
 		struct recv_wqe *wqe;
 		bool nak_sent;
+		uint8_t fault_rnrs; /* RNR NAKs for the fault it is paused for */
 		bool ack_pending;
 		bool ack_queued; /* on a thread's list of QPs that owe an ACK */
 		bool blocked;
@@ -312,6 +340,8 @@ struct hca_qp {
 	struct pkt_queue answers; /* responses, while the completer is */
 	uint32_t num_saved_max; /* room for atomics' results */
 	bool faulting[ROLE_NUM];
+	struct pf_wait pf_wait[ROLE_NUM]; /* good while faulting */
+	bool stuck_told[ROLE_NUM];
 	/* what a worker could not resolve: an access there for as much or more is denied, until one succeeds */
 	struct {
 		uint32_t key;
@@ -328,6 +358,7 @@ struct hca_qp {
 	} direct;
 
 	uint64_t deadline; /* when the timer is to look; 0: never */
+	bool watched; /* it looks for the watchdog of faults, too, and perhaps for nothing else */
 	uint64_t heap_deadline;
 	uint32_t heap_pos; /* 0: not in the heap */
 	struct hca_qp *ack_next;
@@ -384,6 +415,9 @@ void req_run(struct hca_qp *qp);
 /* the send WQE that psn is in becomes the next to send, from psn on */
 void req_go_back(struct hca_qp *qp, uint32_t psn);
 void req_timer(struct hca_qp *qp, uint64_t now);
+/* RETRY_EXC_ERR, with the reason */
+void req_give_up(struct hca_qp *qp);
+void req_undam(struct hca_qp *qp);
 /* SQD: says SQ_DRAINED once what was begun is complete */
 void req_check_drained(struct hca_qp *qp);
 /* retires the oldest send WQE with a status */
@@ -435,6 +469,8 @@ void ud_resume(struct hca_qp *qp);
 
 /* vendor_err of IBV_WC_RETRY_EXC_ERR: why, as far as can be told */
 #define VENDOR_ERR_NO_ANSWER 0x81 /* nothing was heard from the peer since the request */
+#define VENDOR_ERR_LOST	     0x82 /* the peer answers, but what it asks for again does not get through */
+#define VENDOR_ERR_PEER_STUCK 0x83 /* the peer lives and has the request, and waits for a page fault */
 
 /* ---- pf.c ---- */
 
@@ -443,6 +479,10 @@ void ud_resume(struct hca_qp *qp);
  * resumed by a worker; -EACCES: it cannot be resolved. QP locked.
  */
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss);
+/* for how long the role has been paused by a fault; 0: it is not */
+uint64_t pf_waits_ns(const struct hca_qp *qp, enum qp_role role, uint64_t now);
+/* names what is stuck. QP locked; by timer.c */
+void pf_timer(struct hca_qp *qp, uint64_t now);
 
 /* Something that may sleep, for a worker. run() owns it. 0, or negative and nothing happens. */
 struct pf_work {
@@ -479,6 +519,11 @@ void timer_arm(struct hca_qp *qp, uint64_t deadline);
 void timer_remove(struct hca_qp *qp);
 /* runs what is due; returns the next deadline, UINT64_MAX when there is none. The engine only. */
 uint64_t timers_run(uint64_t now);
+
+/* ---- mcast.c ---- */
+
+/* the QPs that a datagram to QPN 0xffffff is for; their number */
+unsigned mcast_members(const struct roce_pkt *pkt, uint32_t qpn[HCA_MCAST_QPS]);
 
 /* ---- node.c ---- */
 

@@ -98,6 +98,7 @@ static int mr_index(uint32_t *index)
 static const uint32_t kinds[] = {
 	[UMEM_PINNED] = FAULTLINE_MR_PINNED,
 	[UMEM_ODP] = FAULTLINE_MR_ODP,
+	[UMEM_ODP_IMPLICIT] = FAULTLINE_MR_IMPLICIT,
 	[UMEM_DMABUF] = FAULTLINE_MR_DMABUF,
 };
 
@@ -157,6 +158,16 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
 	*out = mr;
 	return 0;
+}
+
+struct ib_umem *hca_mr_umem(const struct hca_mr *mr)
+{
+	return mr->umem;
+}
+
+const struct faultline_mr *hca_mr_stat(const struct hca_mr *mr)
+{
+	return mr->ent;
 }
 
 uint32_t hca_mr_key(const struct hca_mr *mr)
@@ -360,6 +371,18 @@ int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, e
 				 : mr_slow_copy(&span, key, buf, len, write, miss);
 }
 
+int mr_ready(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, struct mr_miss *miss)
+{
+	struct mr_span span;
+	int way = mr_begin_way(pd, key, iova, len, access, false, &span);
+
+	if (way < 0)
+		return way;
+	if (way == UMEM_BY_ADDRESS)
+		dma_end(span.hazard);
+	return way == UMEM_FAULT ? mr_missed(&span, key, len, false, false, miss) : 0;
+}
+
 static int mr_slow_atomic(const struct mr_span *span, uint32_t key, bool cmpswap, uint64_t swap_add,
 			  uint64_t compare, uint64_t *orig, struct mr_miss *miss)
 {
@@ -415,6 +438,8 @@ int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint6
 		}
 		n = sge[i].length - off < len ? sge[i].length - off : len;
 		rc = mr_copy(pd, sge[i].lkey, sge[i].addr + off, buf, n, dir, access, miss);
+		if (rc == -EFAULT)
+			miss->want = sge[i].length - off;
 		if (rc)
 			return rc;
 		buf = (char *)buf + n;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include "hw/fault_model.h"
 #include "hw/hw.h"
 #include "util/provoke.h"
 
@@ -31,17 +32,10 @@ static bool train_ok(const struct roce_pkt *pkt)
 	       pkt->payload_len <= full && pkt->payload_len > full - pkt->mtu;
 }
 
-void node_rx(void *ctx, const struct roce_pkt *pkt)
+static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce_pkt *pkt)
 {
-	struct hca_node *node = ctx;
-	struct faultline_device *stat = &node->seg->s->device[0];
-	struct hca_qp *qp;
+	struct hca_qp *qp = qp_lookup_lock(qpn);
 
-	if (!train_ok(pkt)) {
-		cnt_inc(stat, FL_CNT_rx_malformed);
-		return;
-	}
-	qp = qp_lookup_lock(pkt->dest_qpn);
 	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
 	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff ||
 	    (!qp->path && !qp->ud)) {
@@ -59,6 +53,28 @@ void node_rx(void *ctx, const struct roce_pkt *pkt)
 	else
 		comp_rx(qp, pkt);
 	qp_unlock(qp);
+}
+
+void node_rx(void *ctx, const struct roce_pkt *pkt)
+{
+	struct hca_node *node = ctx;
+	struct faultline_device *stat = &node->seg->s->device[0];
+	uint32_t member[HCA_MCAST_QPS];
+	unsigned n, i;
+
+	if (!train_ok(pkt)) {
+		cnt_inc(stat, FL_CNT_rx_malformed);
+		return;
+	}
+	if (pkt->dest_qpn != ROCE_QPN_MULTICAST) {
+		qp_rx(stat, pkt->dest_qpn, pkt);
+		return;
+	}
+	n = mcast_members(pkt, member);
+	if (!n)
+		cnt_inc(stat, FL_CNT_rx_unknown_qp);
+	for (i = 0; i < n; i++)
+		qp_rx(stat, member[i], pkt);
 }
 
 static void node_tx_ready(void *ctx, uint32_t qpn)
@@ -109,8 +125,10 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	node->timers.wake_at = UINT64_MAX;
 	fl_mutex_init(&node->qp_lock, LOCK_CORE);
 	fl_mutex_init(&node->timers.lock, LOCK_TIMER);
+	fl_mutex_init(&node->mcast.lock, LOCK_LEAF);
 	if (!provoke_parse(cfg->provoke, &p))
 		provoke_set(&p);
+	fault_model_init(cfg);
 	rc = mr_table_init(seg->s->mr_entries);
 	if (!rc)
 		rc = net_open(cfg, seg, &seg->s->device[0], &node_net_ops, node, &node->net);

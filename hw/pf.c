@@ -2,45 +2,24 @@
 /*
  * Page faults of the device. A fault whose pages are resident or zero-fill is resolved at once, by the
  * thread that met it. One that would sleep (swapped out, a file that is not cached) or is long goes to
- * the page-fault queue; the role of the QP that met it pauses, everything else runs on; a worker
- * resolves it and resumes the role.
+ * the page-fault queue (pf_queue.c); the role of the QP that met it pauses, everything else runs on; a
+ * worker resolves it and resumes the role.
  *
- * Prefetches that are not waited for (advise.c) are work for the same threads.
- *
- * A fault in the queue is an object of its own that holds the MR's umem (mr_get), not the QP: a QP
- * that is reset or destroyed meanwhile has another generation, and the worker leaves it alone.
+ * A fault is for all that the message still needs at that place, not only for what the packet at hand does,
+ * in steps that end at multiples of the step. For more than that no memory is allocated.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include "hw/hw.h"
-#include "util/probe.h"
+#include "hw/fault_model.h"
+#include "hw/pf.h"
 #include "util/cancel.h"
+#include "util/probe.h"
+#include "util/provoke.h"
 
-#define PF_WORKERS_MAX 64 /* a fault may sleep for as long as it likes: it must not keep others */
-#define PF_INLINE_MAX (1u << 20)
+#define PF_STEP	       (512ull << 10)
+#define PF_INLINE_MAX  (1u << 20)
 #define PF_FORCE_TRIES 64
 
-struct pf {
-	struct pf_work work;
-	struct hca_qp *qp;
-	uint32_t generation;
-	enum qp_role role;
-	struct hca_mr *mr;
-	struct mr_miss miss;
-	uint64_t began, paused; /* now_ns() of the fault, and of the role's pause */
-};
-
-static struct {
-	struct fl_mutex lock; /* LOCK_PF_QUEUE */
-	pthread_cond_t cond;
-	struct cds_list_head list;
-	unsigned workers, busy, queued;
-} pfq = {.lock = FL_MUTEX_INIT(LOCK_PF_QUEUE),
-	 .cond = PTHREAD_COND_INITIALIZER,
-	 .list = CDS_LIST_HEAD_INIT(pfq.list)};
-
-/* The pages come into the region's table: pages that are new in it, or negative errno. */
-static int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
+int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
 {
 	if (miss->write)
 		flags |= UMEM_FAULT_WRITE;
@@ -49,114 +28,26 @@ static int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned fl
 	return mr->umem->ops->fault(mr->umem, miss->addr, miss->len, flags);
 }
 
-/* mr: held. The device is that of the QP, whose PD the MR is of. */
-static void count_time(struct hca_mr *mr, enum faultline_histogram h, uint64_t since)
+void pf_resume(struct hca_qp *qp, enum qp_role role, uint32_t generation, const struct mr_miss *miss, int rc)
 {
-	cnt_time(mr->dev->stat, mr->ent, h, now_ns() - since);
-}
-
-static void resume(struct pf *pf, int rc)
-{
-	struct hca_qp *qp = pf->qp;
-
 	fl_lock(&qp->lock);
-	if (qp->qpn && qp->generation == pf->generation) {
-		qp->faulting[pf->role] = false;
-		FL_PROBE4(page_fault_done, qp->qpn, pf->role, pf->miss.addr, rc);
-		qp->failed[pf->role].key = rc < 0 ? pf->miss.key : 0;
-		qp->failed[pf->role].addr = pf->miss.addr;
-		qp->failed[pf->role].len = pf->miss.len;
-		if (pf->role == ROLE_REQ)
+	if (qp->qpn && qp->generation == generation && qp->faulting[role]) {
+		qp->faulting[role] = false;
+		if (miss) {
+			FL_PROBE4(page_fault_done, qp->qpn, role, miss->addr, rc);
+			qp->failed[role].key = rc < 0 ? miss->key : 0;
+			qp->failed[role].addr = miss->addr;
+			qp->failed[role].len = miss->len;
+		}
+		if (role == ROLE_REQ)
 			req_run(qp);
-		else if (pf->role == ROLE_RESP)
+		else if (role == ROLE_RESP)
 			resp_resume(qp);
 		else
 			comp_resume(qp);
 	}
 	fl_unlock(&qp->lock);
 	engine_flush_acks();
-}
-
-static void run_fault(struct pf_work *work)
-{
-	struct pf *pf = (struct pf *)work; /* its first member */
-	int rc = pf_resolve(pf->mr, &pf->miss, 0);
-
-	count_time(pf->mr, FL_HIST_fault_time, pf->began);
-	count_time(pf->mr, FL_HIST_stall_time, pf->paused);
-	mr_put(pf->mr);
-	resume(pf, rc);
-	free(pf);
-}
-
-static void *worker(void *arg)
-{
-	struct pf_work *work;
-
-	for (;;) {
-		fl_lock(&pfq.lock);
-		while (cds_list_empty(&pfq.list))
-			pthread_cond_wait(&pfq.cond, &pfq.lock.m);
-		work = cds_list_first_entry(&pfq.list, struct pf_work, node);
-		cds_list_del(&work->node);
-		pfq.queued--;
-		pfq.busy++;
-		fl_unlock(&pfq.lock);
-
-		work->run(work);
-
-		fl_lock(&pfq.lock);
-		pfq.busy--;
-		fl_unlock(&pfq.lock);
-	}
-	return NULL;
-}
-
-int pf_queue_work(struct pf_work *work)
-{
-	pthread_t thread;
-	int rc = 0;
-
-	fl_lock(&pfq.lock);
-	if (pfq.busy + pfq.queued >= pfq.workers && pfq.workers < PF_WORKERS_MAX) {
-		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
-		if (!rc)
-			pfq.workers++;
-	}
-	if (!pfq.workers) {
-		fl_unlock(&pfq.lock);
-		return rc;
-	}
-	cds_list_add_tail(&work->node, &pfq.list);
-	pfq.queued++;
-	pthread_cond_signal(&pfq.cond);
-	fl_unlock(&pfq.lock);
-	return 0;
-}
-
-static int pf_queue(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss,
-		    uint64_t began)
-{
-	struct pf *pf = malloc(sizeof(*pf));
-	int rc;
-
-	if (!pf)
-		return -ENOMEM;
-	*pf = (struct pf){.work.run = run_fault,
-			  .qp = qp,
-			  .generation = qp->generation,
-			  .role = role,
-			  .mr = mr,
-			  .miss = *miss,
-			  .began = began,
-			  .paused = now_ns()};
-	qp->faulting[role] = true; /* a worker that is quick waits for the QP's lock, which we hold */
-	rc = pf_queue_work(&pf->work);
-	if (rc) {
-		qp->faulting[role] = false;
-		free(pf);
-	}
-	return rc;
 }
 
 static int denied(struct hca_qp *qp, struct hca_mr *mr)
@@ -179,41 +70,109 @@ static bool has_failed(const struct hca_qp *qp, enum qp_role role, const struct 
 	       miss->len >= qp->failed[role].len;
 }
 
-int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *miss)
+/* What the message needs behind this, as far as the step goes. Not after a failure: some of it may be bad. */
+static void widen(const struct hca_qp *qp, enum qp_role role, struct mr_miss *miss)
+{
+	uint64_t to = ((miss->addr + PF_STEP) & ~(PF_STEP - 1)) - miss->addr;
+
+	/* nor for what a datagram may leave of a receive */
+	if (qp->failed[role].key || miss->force || (role == ROLE_RESP && qp->ud))
+		return;
+	if (to > miss->want)
+		to = miss->want;
+	if (to > miss->len)
+		miss->len = to;
+}
+
+static int pause_role(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, const struct mr_miss *miss,
+		      uint64_t began)
+{
+	uint32_t stuck_ms = hca_node->cfg->fault_stuck_ms;
+	int rc;
+
+	FL_PROBE3(page_fault_queued, qp->qpn, role, miss->addr);
+	qp->faulting[role] = true; /* a worker that is quick waits for the QP's lock, which we hold */
+	rc = pf_queue_fault(qp, role, mr, miss, began);
+	if (rc) {
+		qp->faulting[role] = false;
+		return rc;
+	}
+	qp->stuck_told[role] = false;
+	if (stuck_ms) {
+		qp->watched = true;
+		timer_arm(qp, began + stuck_ms * 1000000ull);
+	}
+	return 0;
+}
+
+int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *missed)
 {
 	NO_CANCEL;
-	struct hca_mr *mr = mr_get(miss->key);
+	struct mr_miss miss = *missed, all = miss;
+	struct hca_mr *mr = mr_get(miss.key);
 	uint64_t began;
-	int rc;
+	int rc = -EAGAIN;
 
 	/* what a worker has tried, or an access that fails again and again though its pages are said to be
 	 * there */
-	if (!mr || has_failed(qp, role, miss) ||
-	    (miss->force && ++qp->force_tries[role] > PF_FORCE_TRIES))
+	if (!mr || has_failed(qp, role, &miss) ||
+	    (miss.force && ++qp->force_tries[role] > PF_FORCE_TRIES))
 		return denied(qp, mr);
 	began = now_ns();
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
-	FL_PROBE4(page_fault, qp->qpn, role, miss->addr, miss->len);
-	rc = miss->len <= PF_INLINE_MAX ? pf_resolve(mr, miss, UMEM_FAULT_NOSLEEP) : -EAGAIN;
-	if (rc == -EAGAIN) {
-		FL_PROBE3(page_fault_queued, qp->qpn, role, miss->addr);
-		rc = pf_queue(qp, role, mr, miss, began);
-		if (!rc)
-			return -EINPROGRESS; /* the reference is the fault's now */
+	FL_PROBE4(page_fault, qp->qpn, role, miss.addr, miss.len);
+	widen(qp, role, &all);
+	if (fault_model->at_once && !provoke.delay_us && !provoke.delay_mlx5) {
+		if (all.len <= PF_INLINE_MAX)
+			rc = pf_resolve(mr, &all, UMEM_FAULT_NOSLEEP);
+		/* what is needed now may be had where what is needed later may not */
+		if (rc < 0 && all.len > miss.len && miss.len <= PF_INLINE_MAX)
+			rc = pf_resolve(mr, &miss, UMEM_FAULT_NOSLEEP);
 	}
-	FL_PROBE4(page_fault_done, qp->qpn, role, miss->addr, rc);
-	count_time(mr, FL_HIST_fault_time, began);
+	if (rc == -EAGAIN) {
+		if (!pause_role(qp, role, mr, &miss, began))
+			return -EINPROGRESS; /* the reference is the fault's now */
+		rc = pf_resolve(mr, &miss, 0); /* no thread is to be had: then we sleep */
+	}
+	FL_PROBE4(page_fault_done, qp->qpn, role, miss.addr, rc);
+	cnt_time(mr->dev->stat, mr->ent, FL_HIST_fault_time, now_ns() - began);
 	if (rc < 0)
 		return denied(qp, mr);
 	mr_put(mr);
 	return 0;
 }
 
-/* The parent's workers are not here, and what they were to do is not ours. */
-void pf_fork_child(void)
+/* ---- the watchdog ---- */
+
+uint64_t pf_waits_ns(const struct hca_qp *qp, enum qp_role role, uint64_t now)
 {
-	fl_mutex_init(&pfq.lock, LOCK_PF_QUEUE);
-	pthread_cond_init(&pfq.cond, NULL);
-	CDS_INIT_LIST_HEAD(&pfq.list);
-	pfq.workers = pfq.busy = pfq.queued = 0;
+	return qp->faulting[role] && now > qp->pf_wait[role].since ? now - qp->pf_wait[role].since : 0;
+}
+
+void pf_timer(struct hca_qp *qp, uint64_t now)
+{
+	static const char *const who[] = {[ROLE_REQ] = "its sends wait for their data",
+					  [ROLE_RESP] = "the peer's requests wait",
+					  [ROLE_COMP] = "what it reads waits for its place"};
+	static const char *const state[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+	uint64_t limit = hca_node->cfg->fault_stuck_ms * 1000000ull;
+
+	qp->watched = false;
+	for (unsigned role = 0; role < ROLE_NUM; role++) {
+		struct pf_wait *w = &qp->pf_wait[role];
+		uint64_t ns = pf_waits_ns(qp, role, now);
+
+		if (!qp->faulting[role] || qp->stuck_told[role] || !limit)
+			continue;
+		if (ns < limit) {
+			qp->watched = true;
+			timer_arm(qp, w->since + limit);
+			continue;
+		}
+		qp->stuck_told[role] = true;
+		fl_warn("QP 0x%06x (%s): stuck for %.1f s on a page fault at 0x%llx, %llu bytes, key 0x%x: %s. The "
+			"memory does not come: swap, a file on a slow disk, or a pager of the application",
+			qp->qpn, qp->state < 7 ? state[qp->state] : "?", ns / 1e9, (unsigned long long)w->addr,
+			(unsigned long long)w->len, w->key, who[role]);
+	}
 }

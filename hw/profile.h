@@ -21,6 +21,10 @@ enum hca_dmabuf {
 	HCA_DMABUF_PINNED_REVOCABLE,
 };
 
+/* what the runtime bounds: groups a process is in, QPs of it in one */
+#define HCA_MCAST_GROUPS 48
+#define HCA_MCAST_QPS	 240
+
 struct hca_profile {
 	const char *name;	 /* "mlx5" */
 	const char *description; /* one line, for `faultline devices` */

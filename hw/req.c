@@ -14,6 +14,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+#include "hw/fault_model.h"
 #include "hw/hw.h"
 
 static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
@@ -144,6 +145,21 @@ static uint32_t window_left(const struct hca_qp *qp)
 	return out < qp->req.window ? qp->req.window - out : 0;
 }
 
+static uint64_t ack_period(const struct hca_qp *qp)
+{
+	return qp->attr.timeout ? 4096ull << qp->attr.timeout : 0;
+}
+
+static int xmit(struct hca_qp *qp, const struct send_wqe *w, const struct roce_pkt *pkt, net_fill_fn fill,
+		void *arg)
+{
+	if (w->dammed) {
+		cnt_inc(qp->dev->stat, FL_CNT_send_err);
+		return 0;
+	}
+	return net_xmit(qp->path, pkt, fill, arg);
+}
+
 /* After a train is on its way. */
 static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 {
@@ -151,8 +167,10 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 
 	if (qp->req.una == qp->req.psn) { /* the wire was idle: the timer's period begins now */
 		qp->req.progress = true;
-		if (qp->attr.timeout && !qp->deadline)
-			timer_arm(qp, now_ns() + (4096ull << qp->attr.timeout));
+		if (qp->attr.timeout && (!qp->deadline || qp->watched)) {
+			qp->req.ack_at = now_ns() + ack_period(qp);
+			timer_arm(qp, qp->req.ack_at);
+		}
 	}
 	qp->req.psn = psn_add(qp->req.psn, psns);
 	if (psn_cmp(qp->req.psn, qp->req.psn_high) > 0)
@@ -198,7 +216,7 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 	pkt.dma_len = w->length;
 	pkt.imm = w->imm;
 	set_data_opcodes(qp, &pkt, w, start, end);
-	rc = net_xmit(qp->path, &pkt, req_fill_from_wqe, &arg);
+	rc = xmit(qp, w, &pkt, req_fill_from_wqe, &arg);
 	if (rc == -EFAULT)
 		return pf_fault(qp, ROLE_REQ, &arg.miss);
 	if (rc)
@@ -237,7 +255,7 @@ static int send_read(struct hca_qp *qp, struct send_wqe *w)
 	pkt.va = w->remote_addr + w->sent;
 	pkt.rkey = w->rkey;
 	pkt.dma_len = len;
-	rc = net_xmit(qp->path, &pkt, NULL, NULL);
+	rc = xmit(qp, w, &pkt, NULL, NULL);
 	if (rc)
 		return rc;
 	if (!w->asked)
@@ -271,7 +289,7 @@ static int send_atomic(struct hca_qp *qp, struct send_wqe *w)
 	if (!window_left(qp) || qp->req.rd_atomic >= qp->attr.max_rd_atomic)
 		return -EBUSY;
 	pkt.opcode_last = pkt.opcode;
-	rc = net_xmit(qp->path, &pkt, NULL, NULL);
+	rc = xmit(qp, w, &pkt, NULL, NULL);
 	if (rc)
 		return rc;
 	qp->req.rd_atomic++;
@@ -388,46 +406,97 @@ void req_go_back(struct hca_qp *qp, uint32_t psn)
 	cnt_inc(qp->dev->stat, FL_CNT_completer_retry_err);
 }
 
+/* A time-out or a gap has found out what was never sent. */
+void req_undam(struct hca_qp *qp)
+{
+	for (uint32_t i = qp->sq_tail; i != qp->sq_head; i++)
+		sq_wqe(qp, i)->dammed = false;
+}
+
+/* The retries are used up: why, as far as can be told, to the user in words. */
+void req_give_up(struct hca_qp *qp)
+{
+	uint32_t first = qp->req.una, last = psn_add(qp->req.psn_high, ROCE_PSN_MASK), peer = qp->attr.dest_qp_num;
+	const char *link = net_path_link(qp->path);
+	double ms = ack_period(qp) / 1e6;
+
+	cnt_inc(qp->dev->stat, FL_CNT_retry_exceeded_err);
+	if (qp->req.heard_alive) {
+		fl_warn("QP 0x%06x: PSN 0x%06x to 0x%06x not acknowledged after %u retries of %.1f ms, and QP 0x%06x "
+			"said meanwhile that it lives and is done up to PSN 0x%06x: the peer is stuck in a page "
+			"fault; see its messages (link %s)",
+			qp->qpn, first, last, qp->attr.retry_cnt, ms, peer, psn_add(first, ROCE_PSN_MASK), link);
+		qp_error(qp, IBV_WC_RETRY_EXC_ERR, VENDOR_ERR_PEER_STUCK);
+	} else if (qp->req.heard_gap) {
+		fl_warn("QP 0x%06x: PSN 0x%06x to 0x%06x not acknowledged after %u retries of %.1f ms, and QP 0x%06x "
+			"asked meanwhile for PSN 0x%06x again: the peer is there, and packets are lost on the way "
+			"(link %s)",
+			qp->qpn, first, last, qp->attr.retry_cnt, ms, peer, qp->req.heard_gap_psn, link);
+		qp_error(qp, IBV_WC_RETRY_EXC_ERR, VENDOR_ERR_LOST);
+	} else if (qp->req.heard_rnr) {
+		fl_warn("QP 0x%06x: PSN 0x%06x to 0x%06x not acknowledged after %u retries of %.1f ms; QP 0x%06x was "
+			"not ready for PSN 0x%06x before (RNR NAK) and has not answered since: it is stuck in a page "
+			"fault, or was gone before it had a receive (link %s)",
+			qp->qpn, first, last, qp->attr.retry_cnt, ms, peer, first, link);
+		qp_error(qp, IBV_WC_RETRY_EXC_ERR, VENDOR_ERR_PEER_STUCK);
+	} else {
+		fl_warn("QP 0x%06x: no answer from QP 0x%06x to PSN 0x%06x to 0x%06x after %u retries of %.1f ms "
+			"(link %s): the peer is gone, unreachable, or its QP is not ready",
+			qp->qpn, peer, first, last, qp->attr.retry_cnt, ms, link);
+		qp_error(qp, IBV_WC_RETRY_EXC_ERR, VENDOR_ERR_NO_ANSWER);
+	}
+}
+
 static void retry(struct hca_qp *qp)
 {
 	if (!qp->req.retry_left) {
-		cnt_inc(qp->dev->stat, FL_CNT_retry_exceeded_err);
-		fl_warn("QP 0x%06x: no answer from QP 0x%06x to PSN 0x%06x after %u retries of %.1f ms "
-			"(link %s): the peer is gone, unreachable, or its QP is not ready",
-			qp->qpn, qp->attr.dest_qp_num, qp->req.una, qp->attr.retry_cnt,
-			(4096ull << qp->attr.timeout) / 1e6, net_path_link(qp->path));
-		qp_error(qp, IBV_WC_RETRY_EXC_ERR, VENDOR_ERR_NO_ANSWER);
+		req_give_up(qp);
 		return;
 	}
 	qp->req.retry_left--;
 	qp->req.seq_nak_taken = false;
+	req_undam(qp);
 	req_go_back(qp, qp->req.una);
 	req_run(qp);
+}
+
+static void ack_timer(struct hca_qp *qp, uint64_t now)
+{
+	if (now < qp->req.ack_at)
+		return;
+	/* paused for a fault, it is we who are not ready for the answer */
+	if (!qp->req.progress && !qp->faulting[ROLE_COMP])
+		retry(qp);
+	qp->req.progress = false;
+	qp->req.ack_at = now + ack_period(qp);
 }
 
 /* The timer looks (9.7.6.1.3): it is as late as it must be when nothing moved since it last did. */
 void req_timer(struct hca_qp *qp, uint64_t now)
 {
-	uint64_t period = qp->attr.timeout ? 4096ull << qp->attr.timeout : 0;
-
-	qp->deadline = 0;
 	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return;
+	if (qp->req.ask_again_at && now >= qp->req.ask_again_at) {
+		/* as published: blindly, whether the page is there or not, and no retry counts */
+		qp->req.ask_again_at = now + fault_model->ask_again_ns;
+		req_go_back(qp, qp->req.una);
+		req_run(qp);
+	}
+	if (qp->req.ask_again_at)
+		timer_arm(qp, qp->req.ask_again_at);
 	if (qp->req.rnr_wait) {
 		if (now < qp->req.rnr_deadline) {
 			timer_arm(qp, qp->req.rnr_deadline);
 			return;
 		}
 		qp->req.rnr_wait = false;
+		qp->req.ack_at = now + ack_period(qp);
 		req_run(qp);
-	} else if (period && qp->req.una != qp->req.psn) {
-		/* paused for a fault, it is we who are not ready for the answer */
-		if (!qp->req.progress && !qp->faulting[ROLE_COMP])
-			retry(qp);
-		qp->req.progress = false;
+	} else if (qp->attr.timeout && qp->req.una != qp->req.psn) {
+		ack_timer(qp, now);
 	}
-	if (period && qp->req.una != qp->req.psn && !qp->deadline && qp->state != IBV_QPS_ERR)
-		timer_arm(qp, now + period);
+	if (qp->attr.timeout && qp->req.una != qp->req.psn && qp->state != IBV_QPS_ERR)
+		timer_arm(qp, qp->req.ack_at);
 }
 
 /* ---- posting ---- */
@@ -525,6 +594,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		copy_inline(w, wr);
 	else if (wr->num_sge)
 		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof(w->sge[0]));
+	w->dammed = fault_model->dams && qp->type == IBV_QPT_RC && (qp->req.rnr_wait || qp->req.ask_again_at);
 	qp->sq_head++;
 	return 0;
 }

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "hw/fault_model.h"
 #include "hw/resp.h"
 
 void resp_reset(struct hca_qp *qp)
@@ -132,6 +133,15 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 	qp_error(qp, IBV_WC_SUCCESS, 0);
 }
 
+enum resp_result resp_faulted(struct hca_qp *qp)
+{
+	if (!fault_model->rnr_nak || qp->type != IBV_QPT_RC)
+		return RESP_AGAIN;
+	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
+	nak_once(qp, AETH_RNR_NAK | (qp->attr.min_rnr_timer & AETH_VALUE_MASK));
+	return RESP_DROPPED;
+}
+
 enum resp_result resp_invalid(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	resp_fatal(qp, pkt, AETH_NAK_INVALID_REQ, pkt->psn, IBV_WC_REM_INV_REQ_ERR);
@@ -229,8 +239,11 @@ static int place(struct hca_qp *qp, const struct roce_pkt *pkt)
 			rc = mr_copy_sges(qp->srq ? qp->srq->pd : qp->pd, qp->resp.wqe->sge,
 					  qp->resp.wqe->num_sge, qp->resp.offset,
 					  (void *)pkt->payload, pkt->payload_len, MR_TO_MEM, &miss);
-		if (rc == -EFAULT)
+		if (rc == -EFAULT) {
+			/* the rest of a receive may stay unused, and then untouched */
+			miss.want = qp->resp.msg_kind == ROCE_F_WRITE ? qp->resp.remaining : 0;
 			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
+		}
 	} while (rc == -EAGAIN);
 	if (!rc)
 		pf_done(qp, ROLE_RESP);
@@ -282,6 +295,17 @@ static enum resp_result one_by_one(struct hca_qp *qp, const struct roce_pkt *tra
 	return result;
 }
 
+/* A packet's size says which path MTU its sender has, if it is not ours. */
+static void tell_mtu(struct hca_qp *qp, const struct roce_pkt *pkt, bool end)
+{
+	uint32_t theirs = pkt->npkts > 1 ? pkt->mtu : pkt->payload_len;
+
+	if (theirs > qp->mtu || (theirs < qp->mtu && !end))
+		fl_warn("QP 0x%06x: a packet of %u bytes from QP 0x%06x, where the path MTU is %u: the two ends "
+			"were set up with different path MTUs (path_mtu of ibv_modify_qp)",
+			qp->qpn, theirs, qp->attr.dest_qp_num, qp->mtu);
+}
+
 static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	uint32_t first = roce_opcode[pkt->opcode].flags, last = roce_opcode[pkt->opcode_last].flags;
@@ -294,8 +318,10 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 		return resp_invalid(qp, pkt);
 	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
 		return resp_invalid(qp, pkt);
-	if (!sizes_ok(qp, pkt, start, end))
+	if (!sizes_ok(qp, pkt, start, end)) {
+		tell_mtu(qp, pkt, end);
 		return resp_invalid(qp, pkt);
+	}
 	if (start && begin_message(qp, pkt, kind))
 		return RESP_DONE;
 	if (kind == ROCE_F_WRITE) {
@@ -311,7 +337,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	}
 	rc = place(qp, pkt);
 	if (rc == -EINPROGRESS)
-		return RESP_AGAIN;
+		return resp_faulted(qp);
 	if (rc && pkt->npkts > 1)
 		return one_by_one(qp, pkt);
 	if (rc && kind == ROCE_F_WRITE)
@@ -422,6 +448,38 @@ static void say_alive(struct hca_qp *qp)
 		resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
 }
 
+#define FAULT_RNR_CODE 20 /* 10.24 ms: the longest wait that we ask for */
+
+/*
+ * The peer asks again for what waits for a page: its ACK timer went off, and its retries are going. An ACK of
+ * what is complete tells one of ours, and any that goes by 9.7.6.1.3 loosely, that we live. Others count on,
+ * and an RNR NAK has them wait; but it is paid for from their RNR retries, which we do not know. They are
+ * most likely what ours are, for both ends of a connection are set up alike: 7 is without end; of fewer,
+ * two are left to them, one for a receive that is late and one for the case that they have fewer. Its timer
+ * is short, and the page's coming answers what was kept at once, so that the wait costs nothing. And a fault
+ * that takes too long is not vouched for any more: the peer's retries run out, and its user is told.
+ */
+static void still_waiting(struct hca_qp *qp)
+{
+	const struct fl_config *cfg = hca_node->cfg;
+	uint64_t ns = pf_waits_ns(qp, ROLE_RESP, now_ns());
+	uint8_t budget = qp->attr.rnr_retry, code = qp->attr.min_rnr_timer & AETH_VALUE_MASK;
+
+	if (cfg->fault_patience_ms && ns > cfg->fault_patience_ms * 1000000ull)
+		return;
+	if (ns <= cfg->fault_rnr_ms * 1000000ull || qp->resp.read.active || qp->resp.blocked ||
+	    (budget != 7 && qp->resp.fault_rnrs + 2 >= budget)) {
+		say_alive(qp);
+		return;
+	}
+	if (budget != 7)
+		qp->resp.fault_rnrs++;
+	if (!code || code > FAULT_RNR_CODE)
+		code = FAULT_RNR_CODE;
+	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
+	resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_RNR_NAK | code, qp->resp.psn, 0);
+}
+
 /*
  * While paused: what is next in order is kept; what was kept or had before says that the peer grows
  * impatient, and is told that we live, by an ACK of the last request that is complete. The peer sends
@@ -441,7 +499,7 @@ static void keep(struct hca_qp *qp, const struct roce_pkt *pkt)
 	ahead = psn_cmp(pkt->psn, qp->backlog.next_psn);
 	if (ahead < 0) {
 		cnt_inc(qp->dev->stat, FL_CNT_duplicate_request);
-		say_alive(qp);
+		still_waiting(qp);
 		return;
 	}
 	if (ahead > 0 || !pkt_queue_add(&qp->backlog, pkt, false)) {
@@ -462,6 +520,13 @@ void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt)
 	if (!qp->resp.comm_est && qp->state == IBV_QPS_RTR) {
 		qp->resp.comm_est = true;
 		qp_event(qp, IBV_EVENT_COMM_EST);
+	}
+	if (qp->faulting[ROLE_RESP] && fault_model->rnr_nak && qp->type == IBV_QPT_RC && !qp->resp.read.active) {
+		if (pkt->psn == qp->resp.psn) { /* the peer has waited, and asks again */
+			qp->resp.nak_sent = false;
+			resp_faulted(qp);
+		}
+		return;
 	}
 	if (resp_busy(qp)) {
 		keep(qp, pkt);
@@ -498,6 +563,7 @@ void resp_resume(struct hca_qp *qp)
 	}
 	if (qp->faulting[ROLE_RESP])
 		return;
+	qp->resp.fault_rnrs = 0;
 	resp_read_run(qp);
 	while (!qp->resp.read.active && !qp->resp.atomic_owed && !qp->faulting[ROLE_RESP] &&
 	       resp_listens(qp) && (k = pkt_queue_take(&qp->backlog))) {

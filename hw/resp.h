@@ -8,6 +8,7 @@
 enum resp_result {
 	RESP_DONE,
 	RESP_AGAIN, /* paused: the packet is to be executed again */
+	RESP_DROPPED, /* the peer is to send it again */
 };
 
 /* psn is that of the packet answered; false: no room, the caller remembers what it owes */
@@ -17,6 +18,9 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 		enum ibv_wc_status recv_status);
 enum resp_result resp_invalid(struct hca_qp *qp, const struct roce_pkt *pkt);
 enum resp_result resp_denied(struct hca_qp *qp, const struct roce_pkt *pkt);
+
+/* A page is missing and will come: what becomes of the request, by the fault model. */
+enum resp_result resp_faulted(struct hca_qp *qp);
 
 enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt);
 enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt);

@@ -7,6 +7,7 @@
  * request that comes again must not be executed again (9.4.5).
  */
 #include <errno.h>
+#include "hw/fault_model.h"
 #include "hw/resp.h"
 
 /* ---- READ ---- */
@@ -62,8 +63,10 @@ void resp_read_run(struct hca_qp *qp)
 		pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
 		read_opcodes(&pkt, off == 0, pkt.payload_len == left);
 		rc = net_xmit(qp->path, &pkt, fill_from_read, &arg);
-		if (rc == -EFAULT)
+		if (rc == -EFAULT) {
+			arg.miss.want = left;
 			rc = pf_fault(qp, ROLE_RESP, &arg.miss) ?: 1;
+		}
 		if (rc == 1)
 			continue;
 		if (rc == -EAGAIN)
@@ -105,12 +108,18 @@ void resp_read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
 
 enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
+	struct mr_miss miss;
+
 	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
 	    !qp->attr.max_dest_rd_atomic || pkt->dma_len > qp->dev->profile->max_msg_sz)
 		return resp_invalid(qp, pkt);
 	if (pkt->dma_len &&
 	    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
 		return resp_denied(qp, pkt);
+	if (fault_model->rnr_nak && pkt->dma_len &&
+	    mr_ready(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ, &miss) == -EFAULT &&
+	    pf_fault(qp, ROLE_RESP, &miss) == -EINPROGRESS)
+		return resp_faulted(qp);
 	qp->resp.psn = psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu));
 	qp->resp.msn = psn_add(qp->resp.msn, 1);
 	resp_read_begin(qp, pkt, false);
@@ -154,7 +163,7 @@ enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt)
 			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;
 	} while (rc == -EAGAIN);
 	if (rc == -EINPROGRESS)
-		return RESP_AGAIN;
+		return resp_faulted(qp);
 	if (rc == -EINVAL)
 		return resp_invalid(qp, pkt);
 	if (rc)

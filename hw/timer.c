@@ -121,6 +121,8 @@ uint64_t timers_run(uint64_t now)
 			qp->deadline = 0;
 			timer_arm(qp, next);
 		} else if (qp->deadline) {
+			qp->deadline = 0;
+			pf_timer(qp, now);
 			req_timer(qp, now);
 		}
 		fl_unlock(&qp->lock);

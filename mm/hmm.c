@@ -15,9 +15,13 @@
  * Memory that a userfaultfd could not watch though it watches other memory is as a rule another
  * userfaultfd's: its pages come when a pager of the application brings them, which may be long.
  */
-static bool has_pager(const struct mmu_interval_notifier *mni)
+static bool waits_for_pager(const struct hmm_range *range)
 {
-	return uffd_runs() && !mni->watched;
+	struct mmu_interval_notifier *mni = range->notifier;
+
+	if (!uffd_runs() || (!mni->ops->lazy && mni->watched) || !vma_absent(range->start, range->end))
+		return false;
+	return !mni->ops->lazy || !notifier_watches(mni, range->start, range->end);
 }
 
 int hmm_range_fault(struct hmm_range *range)
@@ -27,8 +31,7 @@ int hmm_range_fault(struct hmm_range *range)
 
 	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
 		return -EBUSY;
-	range->major = vma_would_sleep(range->start, range->end) ||
-		       (has_pager(range->notifier) && vma_absent(range->start, range->end));
+	range->major = vma_would_sleep(range->start, range->end) || waits_for_pager(range);
 	if (range->nosleep && range->major)
 		return -EAGAIN;
 	/*

@@ -11,6 +11,7 @@ int mm_init(const struct fl_config *cfg)
 	pin_init(cfg);
 	uffd_init(cfg);
 	hooks_init();
+	private_init();
 	return 0;
 }
 
@@ -18,6 +19,7 @@ void mm_fork_child(void)
 {
 	notifier_fork_child();
 	reclaim_fork_child();
+	private_fork_child();
 	hooks_fork_child();
 	uffd_fork_child();
 	pin_fork_child();

@@ -15,6 +15,7 @@
 #ifndef FL_MM_H
 #define FL_MM_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -92,6 +93,11 @@ struct mmu_interval_notifier_ops {
 	 */
 	bool once;
 	/*
+	 * So much is in its range that only the mappings that faults meet are watched, each whole, when
+	 * hmm_range_fault() meets them.
+	 */
+	bool lazy;
+	/*
 	 * Pages of range are about to go or gone. Must take the lock its owner's fault path holds when
 	 * it calls mmu_interval_read_retry(), call mmu_interval_set_seq(), and return only when no
 	 * access through the owner's tables to the range is in flight. Allocates, frees and maps nothing.
@@ -157,6 +163,15 @@ void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end));
 void mm_reclaim_scan(void);
 /* where looks are counted; NULL: nowhere */
 void mm_count_scans(uint64_t *counter);
+
+/* ---- what of the address space is the device's own ---- */
+
+/* a mapping of ours, when it has been made and before it goes: is not reached by regions that are everything */
+void mm_private_add(const void *at, size_t len);
+void mm_private_remove(const void *at);
+/* the same for the stack of a thread that stays */
+void mm_private_thread(pthread_t thread);
+bool mm_is_private(uint64_t start, uint64_t end);
 
 /* ---- HMM ---- */
 

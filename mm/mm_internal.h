@@ -132,6 +132,14 @@ void notifier_quiesce(void);
 void reclaim_start(void);
 void reclaim_fork_child(void);
 
+/* Of a lazy subscription: is all that is mapped in [start, end) watched, as it is from now on if it can be? */
+bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
+
+/* ---- private.c ---- */
+
+void private_init(void);
+void private_fork_child(void);
+
 /* ---- hooks.c ---- */
 
 void hooks_init(void);

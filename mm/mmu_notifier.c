@@ -32,6 +32,7 @@ struct subscription {
 	unsigned generation;
 	bool in_tree;
 	bool once; /* counts in num_once */
+	uint64_t lazy_start, lazy_end; /* a part that is watched unless `gaps`; by watch_lock */
 	bool gaps; /* atomic: something in it was not mapped, or was unmapped, since it was watched */
 };
 
@@ -265,8 +266,8 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 		reclaim_start();
 	if (!ops->once && uffd_start(true)) {
 		uffd_drop_strays();
-		mni->watched = uffd_register(start, mni->end) != UFFD_UNWATCHED;
-		if (!all_mapped(start, mni->end))
+		mni->watched = ops->lazy || uffd_register(start, mni->end) != UFFD_UNWATCHED;
+		if (ops->lazy || !all_mapped(start, mni->end))
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
 	}
 	fl_unlock(&watch_lock);
@@ -338,16 +339,60 @@ void notifier_each_uncovered(uint64_t start, uint64_t end, void (*fn)(uint64_t s
 		fn(from, to);
 }
 
+/*
+ * Has the mappings that [start, end) meets watched, each whole as far as it is in mni. watch_lock held. A
+ * mapping that is watched stays so until an event tells that it went, and that sets `gaps`.
+ */
+static enum uffd_watch watch_mappings(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
+{
+	struct subscription *s = sub_of(mni->node);
+	enum uffd_watch ret = UFFD_NOTHING_MAPPED;
+	struct vma v;
+
+	/* before we look: what goes meanwhile sets it again */
+	if (__atomic_exchange_n(&s->gaps, false, __ATOMIC_ACQ_REL))
+		s->lazy_start = s->lazy_end = 0;
+	if (start >= s->lazy_start && end <= s->lazy_end)
+		return UFFD_WATCHED;
+	uffd_start(true);
+	while (start < end && !vma_find(start, &v) && v.start < end) {
+		uint64_t from = v.start > mni->start ? v.start : mni->start;
+		uint64_t to = v.end < mni->end ? v.end : mni->end;
+		enum uffd_watch one = uffd_register(from, to);
+
+		if (ret != UFFD_UNWATCHED)
+			ret = one;
+		if (one == UFFD_WATCHED && from == s->lazy_end) {
+			s->lazy_end = to;
+		} else if (one == UFFD_WATCHED) {
+			s->lazy_start = from;
+			s->lazy_end = to;
+		}
+		start = v.end;
+	}
+	return ret;
+}
+
+bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
+{
+	bool all;
+
+	fl_lock(&watch_lock);
+	all = watch_mappings(mni, start, end) != UFFD_UNWATCHED;
+	fl_unlock(&watch_lock);
+	return all;
+}
+
 int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
 {
 	struct subscription *s = sub_of(mni->node);
 	int ret = 0;
 
 	/* set under an invalidation that a fault which began later has waited for */
-	if (!__atomic_load_n(&s->gaps, __ATOMIC_ACQUIRE))
+	if (!mni->ops->lazy && !__atomic_load_n(&s->gaps, __ATOMIC_ACQUIRE))
 		return 0;
 	fl_lock(&watch_lock);
-	switch (uffd_register(start, end)) {
+	switch (mni->ops->lazy ? watch_mappings(mni, start, end) : uffd_register(start, end)) {
 	case UFFD_WATCHED:
 		break;
 	case UFFD_NOTHING_MAPPED:

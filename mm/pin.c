@@ -163,18 +163,22 @@ static int update(struct pin_ring *r, unsigned index, uint64_t addr, uint64_t le
 
 static int take_buf(struct pin_buf *b)
 {
-	struct pin_ring *r;
+	struct pin_ring *r, *added = NULL;
 
 	fl_lock(&pin_lock);
 	for (r = rings; r && !r->num_free; r = r->next)
 		;
 	if (!r && !uring_error)
-		r = add_ring();
+		r = added = add_ring();
 	if (r) {
 		b->ring = r;
 		b->index = r->free[--r->num_free];
 	}
 	fl_unlock(&pin_lock);
+	if (added) {
+		mm_private_add(added->ring.sq.ring_ptr, added->ring.sq.ring_sz);
+		mm_private_add(added->ring.sq.sqes, added->ring.sq.ring_entries * sizeof(struct io_uring_sqe));
+	}
 	return r ? 0 : uring_error ? uring_error : -ENOMEM;
 }
 

@@ -172,6 +172,7 @@ static int start_thread(void)
 	pthread_attr_destroy(&attr);
 	if (err)
 		return -err;
+	mm_private_add(stack, STACK_SIZE);
 	while (sem_wait(&thread_ready))
 		;
 	return 0;

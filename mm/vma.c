@@ -329,13 +329,16 @@ static bool can_populate(void)
 	return k == 1;
 }
 
+#define NO_MEMORY_TRIES 3
+
 static int populate(uint64_t start, uint64_t end, bool write)
 {
 	unsigned char vec;
-	int err;
+	int err, tries = 0;
 
 	if (!can_populate())
 		return mm_touch(start, end, write);
+again:
 	do
 		err = madvise((void *)start, end - start,
 			      write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ)
@@ -346,8 +349,11 @@ static int populate(uint64_t start, uint64_t end, bool write)
 		return 0;
 	/* ENOMEM is a hole or a lack of memory; mincore() knows holes. EINVAL: no right, device memory;
 	 * EFAULT, EHWPOISON: SIGBUS */
-	if (err == ENOMEM && end - start == PAGE_SIZE && !mincore((void *)start, PAGE_SIZE, &vec))
+	if (err == ENOMEM && end - start == PAGE_SIZE && !mincore((void *)start, PAGE_SIZE, &vec)) {
+		if (++tries < NO_MEMORY_TRIES)
+			goto again; /* or a hole that was filled between the two */
 		return -ENOMEM;
+	}
 	return -EFAULT;
 }
 

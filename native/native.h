@@ -11,7 +11,31 @@
 #define FL_NATIVE_H
 
 #include <stddef.h>
+#include "faultline/dmabuf.h"
 #include "faultline/odp.h"
+
+/* <faultline/dmabuf.h>: as struct faultline_native below; each 0 or a positive errno */
+struct faultline_native_dmabuf {
+	size_t size;
+	int (*open)(const struct faultline_dmabuf_device_attr *attr, size_t attr_size,
+		    struct faultline_dmabuf_device **device);
+	int (*close)(struct faultline_dmabuf_device *device);
+	int (*device_info)(struct faultline_dmabuf_device *device, struct faultline_dmabuf_device_info *info,
+			   size_t info_size);
+	int (*alloc)(struct faultline_dmabuf_device *device, size_t size, unsigned flags, int *fd);
+	int (*read)(int fd, void *dst, size_t offset, size_t length);
+	int (*write)(int fd, size_t offset, const void *src, size_t length);
+	int (*mmap)(int fd, size_t offset, size_t length, int prot, void **addr);
+	int (*munmap)(int fd, void *addr, size_t length);
+	int (*begin_cpu_access)(int fd);
+	int (*end_cpu_access)(int fd);
+	int (*move)(int fd, enum faultline_dmabuf_place to);
+	int (*evict)(struct faultline_dmabuf_device *device, size_t bytes);
+	int (*revoke)(int fd);
+	int (*info)(int fd, struct faultline_dmabuf_info *info, size_t info_size);
+	int (*fail)(int fd, enum faultline_dmabuf_call call, int err);
+	int (*totals)(struct faultline_dmabuf_totals *totals, size_t totals_size);
+};
 
 struct faultline_native {
 	size_t size; /* of this structure, as libibverbs.so.1 was built with it */
@@ -22,10 +46,15 @@ struct faultline_native {
 	int (*mr_counters)(struct ibv_mr *mr, struct faultline_mr_counters *counters, size_t size);
 	int (*mr_read)(struct ibv_mr *mr, void *dst, size_t offset, size_t length);
 	int (*mr_write)(struct ibv_mr *mr, size_t offset, const void *src, size_t length);
+
+	const struct faultline_native_dmabuf *dmabuf; /* or NULL */
 };
 
 /* The running device's table, or NULL. Thread-safe; found once. */
 const struct faultline_native *faultline_native_get(void);
+
+/* What `dmabuf` points to: verbs/native_dmabuf.c, in libibverbs.so.1 only. */
+extern const struct faultline_native_dmabuf fl_native_dmabuf;
 
 /* has the table of the running device this member? */
 #define FL_NATIVE_HAS(table, member)                                                               \

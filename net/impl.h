@@ -21,7 +21,8 @@
 #include "util/log.h"
 
 #define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
-#define UDP_MAX	      16			/* local addresses */
+#define UDP_MAX	      64			/* local addresses, and groups */
+#define MCAST_GROUPS_MAX 48
 #define RECONNECT_NS  50000000ull
 #define HANDOVER_MAX  256 /* packets kept while their process is being connected */
 
@@ -57,10 +58,18 @@ struct shm_rx {
 struct udp_sock {
 	struct fl_mutex lock; /* LOCK_NET_TX: the batch */
 	int fd;
-	uint8_t gid[16];
+	uint8_t gid[16]; /* a group's may change: LOCK_NET_RX, this and addr and fd */
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
-	struct udp_batch *batch;
+	bool only_sends;	 /* from another source port */
+	struct udp_batch *batch; /* NULL: a group's, which only receives */
+};
+
+/* a group on an interface */
+struct mcast_group {
+	struct udp_sock *sock;
+	int ifindex;
+	unsigned joined; /* as often */
 };
 
 struct handover {
@@ -100,6 +109,7 @@ struct net {
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
 	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
 	struct udp_sock *_Atomic udp[UDP_MAX];
+	struct mcast_group group[MCAST_GROUPS_MAX];
 
 	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
 	struct cds_list_head waiters;
@@ -142,6 +152,9 @@ static inline bool gid_is_ipv4(const uint8_t gid[16])
 void grh_make(uint8_t grh[GRH_LEN], const struct net_path_attr *a, uint32_t len);
 /* is it of one of the two forms? */
 bool grh_ok(const uint8_t grh[GRH_LEN]);
+
+/* mcast.c; LOCK_NET_SLOT held */
+bool mcast_sock_used(const struct net *net, const struct udp_sock *sock);
 
 /* net.c */
 uint64_t net_now(void);
@@ -204,6 +217,8 @@ void peer_take_offer(struct net *net, struct shm_tx *tx);
 void peer_forget(struct shm_tx *tx);
 
 /* udp.c, udp_tx.c, udp_rx.c */
+/* a socket bound to a group's address, which is a free one's if there is one; LOCK_NET_SLOT held */
+int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct udp_sock **sock);
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);

@@ -85,6 +85,25 @@ int net_path_open(struct net *net, const struct net_path_attr *attr, struct net_
  * What cannot be (another user has the port) is logged; peers on this host need none of it.
  */
 void net_listen(struct net *net, const uint8_t gid[16]);
+/*
+ * Joins an IP multicast group on an interface, as often as it is left again: what is sent to it comes to rx() with
+ * dest_qpn ROCE_QPN_MULTICAST. A path to a group is one like others. -ENOMEM: too many groups.
+ */
+int net_mcast_join(struct net *net, const uint8_t gid[16], int ifindex);
+void net_mcast_leave(struct net *net, const uint8_t gid[16], int ifindex);
+bool gid_is_multicast(const uint8_t gid[16]);
+/* where a datagram with this GRH went, of one of the two forms that grh.c says */
+static inline void grh_dgid(const uint8_t grh[40], uint8_t dgid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	if (grh[0] >> 4 == 6) {
+		__builtin_memcpy(dgid, grh + 24, 16);
+		return;
+	}
+	__builtin_memcpy(dgid, mapped, sizeof(mapped));
+	__builtin_memcpy(dgid + 12, grh + 36, 4);
+}
 void net_path_close(struct net_path *path);
 const char *net_path_link(const struct net_path *path); /* "loop", "shm", "udp" */
 /* largest payload of a train on it, at least the largest MTU */

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "mm/mm.h"
 #include "net/ring.h"
 #include "util/log.h"
 #include "util/cancel.h"
@@ -138,6 +139,7 @@ int ring_tx_attach(struct ring_tx *r, int memfd, int data_fd)
 		munmap(span, RING_SPAN);
 		return ret;
 	}
+	mm_private_add(span, RING_SPAN);
 	*r = (struct ring_tx){.sh = (struct ring_shared *)span, .data = (uint8_t *)span + RING_HEADER,
 			      .data_fd = data_fd};
 	return 0;
@@ -145,6 +147,7 @@ int ring_tx_attach(struct ring_tx *r, int memfd, int data_fd)
 
 void ring_tx_detach(struct ring_tx *r)
 {
+	mm_private_remove(r->sh);
 	munmap(r->sh, RING_SPAN);
 	r->sh = NULL;
 	r->data = NULL;
@@ -156,6 +159,7 @@ int ring_rx_init(struct ring_rx *r)
 
 	if (span == MAP_FAILED)
 		return -errno;
+	mm_private_add(span, RING_SPAN);
 	r->sh = (struct ring_shared *)span;
 	r->data = (uint8_t *)span + RING_HEADER;
 	atomic_init(&r->head, 0);
@@ -165,6 +169,7 @@ int ring_rx_init(struct ring_rx *r)
 
 void ring_rx_destroy(struct ring_rx *r)
 {
+	mm_private_remove(r->sh);
 	munmap(r->sh, RING_SPAN);
 }
 

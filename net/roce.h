@@ -22,6 +22,7 @@
 #define ROCE_HDR_MAX	(ROCE_BTH_BYTES + 28 + 8) /* BTH and the largest of the extended headers */
 #define ROCE_PSN_MASK	0xffffffu
 #define ROCE_QPN_MASK	0xffffffu
+#define ROCE_QPN_MULTICAST 0xffffffu /* all that are attached to the group */
 
 /* AETH syndrome (9.7.5.2.4): the kind in the top three bits */
 #define AETH_ACK	  0x00

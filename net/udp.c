@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * RoCEv2 over UDP sockets: one socket for each local address in use, bound to port 4791, which is also
- * the source port. Packets leave with DF and, the socket being unconnected, IP ID 0, so their ICRC can be
+ * the source port where the address handle has no flow label. Packets leave with DF and, the socket being unconnected, IP ID 0, so their ICRC can be
  * computed here. Sending is in udp_tx.c, receiving in udp_rx.c.
  *
  * All processes of a user share the port (SO_REUSEPORT); what comes to the wrong one is handed over
@@ -9,6 +9,7 @@
  */
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,8 @@
 #define WINDOW_MIN   16
 #define WINDOW_BYTES (RING_BYTES / 4)
 
-static socklen_t gid_to_sockaddr(const uint8_t gid[16], int ifindex, struct sockaddr_storage *ss)
+static socklen_t gid_to_sockaddr(const uint8_t gid[16], uint16_t port, int ifindex,
+				 struct sockaddr_storage *ss)
 {
 	struct sockaddr_in *sin = (struct sockaddr_in *)ss;
 	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)ss;
@@ -29,14 +31,14 @@ static socklen_t gid_to_sockaddr(const uint8_t gid[16], int ifindex, struct sock
 	memset(ss, 0, sizeof(*ss));
 	if (gid_is_ipv4(gid)) {
 		sin->sin_family = AF_INET;
-		sin->sin_port = htobe16(ROCE_UDP_PORT);
+		sin->sin_port = htobe16(port);
 		memcpy(&sin->sin_addr, gid + 12, 4);
 		return sizeof(*sin);
 	}
 	sin6->sin6_family = AF_INET6;
-	sin6->sin6_port = htobe16(ROCE_UDP_PORT);
+	sin6->sin6_port = htobe16(port);
 	memcpy(&sin6->sin6_addr, gid, 16);
-	if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+	if ((gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) || gid[0] == 0xff)
 		sin6->sin6_scope_id = ifindex;
 	return sizeof(*sin6);
 }
@@ -94,7 +96,20 @@ static void set_buffer(int fd, int force, int plain)
 		setsockopt(fd, SOL_SOCKET, plain, &size, sizeof(size));
 }
 
-static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
+/* What is sent to a group leaves by that interface; a group's socket gets what it joined itself, no more. */
+static int set_multicast(int fd, int family, int ifindex)
+{
+	struct ip_mreqn out = {.imr_ifindex = ifindex};
+	int none = 0;
+
+	if (family == AF_INET)
+		return setsockopt(fd, IPPROTO_IP, IP_MULTICAST_IF, &out, sizeof(out)) ||
+		       setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &none, sizeof(none));
+	return setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &ifindex, sizeof(ifindex)) ||
+	       setsockopt(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, &none, sizeof(none));
+}
+
+static int udp_socket(const struct sockaddr_storage *addr, socklen_t len, int ifindex)
 {
 	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, fd, ret;
 
@@ -110,15 +125,17 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len)
 	if (addr->ss_family == AF_INET)
 		ret = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
 		      setsockopt(fd, IPPROTO_IP, IP_TOS, &ecn, sizeof(ecn)) ||
-		      setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof(one));
+		      setsockopt(fd, IPPROTO_IP, IP_RECVTOS, &one, sizeof(one)) ||
+		      setsockopt(fd, IPPROTO_IP, IP_RECVTTL, &one, sizeof(one));
 	else
-		/* RoCEv2 may leave the UDP checksum out (A17.3.1.1), and rxe does; over IPv6 that is to be allowed */
+		/* RoCEv2 may leave the UDP checksum out, and rxe does; over IPv6 that is to be allowed */
 		ret = setsockopt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &pmtu, sizeof(pmtu)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &one, sizeof(one)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
-	if (ret || bind(fd, (const struct sockaddr *)addr, len))
+	if (ret || set_multicast(fd, addr->ss_family, ifindex) || bind(fd, (const struct sockaddr *)addr, len))
 		goto err;
 	return fd;
 err:
@@ -127,19 +144,27 @@ err:
 	return ret;
 }
 
-int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
+static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16], uint16_t port)
 {
 	unsigned i, n = atomic_load(&net->num_udp);
 	struct udp_sock *sock;
-	int ret;
 
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
-		if (!memcmp(sock->gid, gid, sizeof(sock->gid))) {
-			*out = sock;
-			return 0;
-		}
+		if (!memcmp(sock->gid, gid, sizeof(sock->gid)) && sockaddr_port(&sock->addr) == port)
+			return sock;
 	}
+	return NULL;
+}
+
+static int new_sock(struct net *net, const uint8_t gid[16], uint16_t port, int ifindex, bool needed,
+		    struct udp_sock **out)
+{
+	unsigned n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+	bool group = gid_is_multicast(gid);
+	int ret;
+
 	if (n == UDP_MAX)
 		return -ENOSPC;
 	sock = calloc(1, sizeof(*sock));
@@ -147,18 +172,19 @@ int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp
 		return -ENOMEM;
 	fl_mutex_init(&sock->lock, LOCK_NET_TX);
 	memcpy(sock->gid, gid, sizeof(sock->gid));
-	sock->addr_len = gid_to_sockaddr(gid, gid_ifindex(gid), &sock->addr);
-	sock->batch = udp_batch_alloc();
+	sock->addr_len = gid_to_sockaddr(gid, port, ifindex, &sock->addr);
+	sock->only_sends = port != ROCE_UDP_PORT;
+	sock->batch = group ? NULL : udp_batch_alloc();
 	if (!net->udp_rx)
 		net->udp_rx = udp_rx_alloc();
-	if (!sock->batch || !net->udp_rx) {
+	if ((!group && !sock->batch) || !net->udp_rx) {
 		ret = -ENOMEM;
 		goto err;
 	}
-	sock->fd = udp_socket(&sock->addr, sock->addr_len);
+	sock->fd = udp_socket(&sock->addr, sock->addr_len, ifindex);
 	if (sock->fd < 0) {
 		ret = sock->fd;
-		fl_log(needed ? LOG_ERR : LOG_INFO, "UDP port %d of a local address: %s%s", ROCE_UDP_PORT,
+		fl_log(needed ? LOG_ERR : LOG_INFO, "UDP port %d of a local address: %s%s", port,
 		       strerror(-ret),
 		       ret == -EADDRINUSE ?
 			       " (another user's process, or the kernel's rxe, has it: end that, or use another address or network namespace)" :
@@ -182,6 +208,75 @@ err:
 	return ret;
 }
 
+int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
+{
+	*out = find_sock(net, gid, ROCE_UDP_PORT);
+	return *out ? 0 : new_sock(net, gid, ROCE_UDP_PORT, gid_ifindex(gid), needed, out);
+}
+
+/*
+ * Routers spread packets by their source port, so a flow label, which RoCEv2 has no other place for over IPv4,
+ * becomes one, by the formula that the kernel's drivers have. Sent from a socket of its own; where none can be had,
+ * from the usual one.
+ */
+static void choose_source_port(struct net_path *path, const struct net_path_attr *attr)
+{
+	uint32_t label = attr->flow_label & 0xfffff;
+	uint16_t port = ((label & 0x3fff) ^ label >> 14) | 0xc000;
+	struct udp_sock *sock;
+
+	if (!label)
+		return;
+	sock = find_sock(path->net, attr->sgid, port);
+	if (sock || !new_sock(path->net, attr->sgid, port, gid_ifindex(attr->sgid), false, &sock))
+		path->sock = sock;
+}
+
+/* A socket that has no group becomes this one's: same place, same descriptor. */
+static int rebind(struct net *net, unsigned index, const uint8_t gid[16], int ifindex)
+{
+	struct udp_sock *sock = atomic_load(&net->udp[index]);
+	struct sockaddr_storage addr;
+	socklen_t len = gid_to_sockaddr(gid, ROCE_UDP_PORT, ifindex, &addr);
+	int fd = udp_socket(&addr, len, ifindex), ret = 0;
+
+	if (fd < 0)
+		return fd;
+	fl_lock(&net->udp_rx_lock);
+	if (dup3(fd, sock->fd, O_CLOEXEC) < 0) {
+		ret = -errno;
+	} else {
+		memcpy(sock->gid, gid, sizeof(sock->gid));
+		sock->addr = addr;
+		sock->addr_len = len;
+	}
+	fl_unlock(&net->udp_rx_lock);
+	close(fd);
+	return ret ? ret : net_epoll_add(net, sock->fd, 0, EP_UDP, index);
+}
+
+int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct udp_sock **out)
+{
+	unsigned i, n = atomic_load(&net->num_udp);
+	struct udp_sock *sock;
+	int ret;
+
+	*out = find_sock(net, gid, ROCE_UDP_PORT);
+	if (*out)
+		return 0;
+	for (i = 0; i < n; i++) {
+		sock = atomic_load(&net->udp[i]);
+		if (sock->batch || mcast_sock_used(net, sock))
+			continue;
+		ret = rebind(net, i, gid, ifindex);
+		if (!ret && atomic_load(&net->sleeping))
+			udp_arm(net, true);
+		*out = sock;
+		return ret;
+	}
+	return new_sock(net, gid, ROCE_UDP_PORT, ifindex, true, out);
+}
+
 void udp_close_all(struct net *net)
 {
 	unsigned i, n = atomic_load(&net->num_udp);
@@ -203,8 +298,6 @@ static int check_route(const struct sockaddr_storage *src, socklen_t len,
 	struct sockaddr_storage from = *src;
 	int fd, ret = 0;
 
-	if (src->ss_family != dst->ss_family)
-		return -ENETUNREACH;
 	fd = socket(src->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -225,8 +318,13 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 	ret = udp_sock_get(path->net, attr->sgid, true, &path->sock);
 	if (ret)
 		return ret;
-	path->daddr_len = gid_to_sockaddr(attr->dgid, gid_ifindex(attr->sgid), &path->daddr);
-	ret = check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
+	choose_source_port(path, attr);
+	path->daddr_len = gid_to_sockaddr(attr->dgid, ROCE_UDP_PORT, gid_ifindex(attr->sgid), &path->daddr);
+	if (path->daddr.ss_family != path->sock->addr.ss_family)
+		return -ENETUNREACH;
+	/* a group is reached by the interface, whatever the routes */
+	ret = gid_is_multicast(attr->dgid) ? 0
+					   : check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
 	if (ret)
 		return ret;
 	atomic_fetch_add(&path->net->udp_paths, 1);
@@ -271,7 +369,7 @@ void udp_arm(struct net *net, bool on)
 	for (i = 0; i < n; i++) {
 		ev.events = 0;
 		if (on)
-			ev.events = EPOLLIN | EPOLLONESHOT |
+			ev.events = (atomic_load(&net->udp[i])->only_sends ? 0 : EPOLLIN) | EPOLLONESHOT |
 				    (atomic_load(&net->num_waiters) ? EPOLLOUT : 0);
 		ev.data.u64 = (uint64_t)EP_UDP << 32 | i;
 		epoll_ctl(net->epfd, EPOLL_CTL_MOD, atomic_load(&net->udp[i])->fd, &ev);

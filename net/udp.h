@@ -12,12 +12,13 @@
 
 union udp_control {
 	struct cmsghdr align;
-	uint8_t buf[2 * CMSG_SPACE(sizeof(int))]; /* length of a run's packets, ECN */
+	uint8_t buf[3 * CMSG_SPACE(sizeof(int))]; /* length of a run's packets, traffic class, hop limit */
 };
 
 #define ECN_ECT0 2 /* RFC 3168: "mark me rather than drop me" */
 #define ECN_CE	 3 /* somebody did */
 #define ECN_MASK 3
+#define HOP_USUAL 64 /* where an address handle says nothing, and what a plain socket puts */
 
 /*
  * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len

@@ -105,11 +105,15 @@ out:
 		net_count(net, FL_CNT_send_err, 1);
 }
 
-/* A plain socket does not show class and hop limit: they are taken to be the usual ones. */
-static void received_grh(const struct udp_sock *sock, const struct sockaddr_storage *from, size_t len,
-			 uint8_t grh[GRH_LEN])
+/* what a message says of its packets' IP headers */
+struct rx_header {
+	uint8_t tclass, hop_limit;
+};
+
+static void received_grh(const struct udp_sock *sock, const struct sockaddr_storage *from,
+			 const struct rx_header *header, size_t len, uint8_t grh[GRH_LEN])
 {
-	struct net_path_attr a = {0};
+	struct net_path_attr a = {.tclass = header->tclass, .hop_limit = header->hop_limit};
 
 	gid_from_sockaddr((const struct sockaddr *)from, a.sgid);
 	memcpy(a.dgid, sock->gid, sizeof(a.dgid));
@@ -118,8 +122,9 @@ static void received_grh(const struct udp_sock *sock, const struct sockaddr_stor
 
 /* One packet; the 8 bytes before it are free. id: its place in a run. */
 static void receive(struct net *net, struct udp_sock *sock, const struct sockaddr_storage *from,
-		    uint8_t *packet, size_t len, unsigned id, bool ce)
+		    uint8_t *packet, size_t len, unsigned id, const struct rx_header *header)
 {
+	bool ce = (header->tclass & ECN_MASK) == ECN_CE;
 	uint8_t grh[GRH_LEN] = {0};
 	struct roce_pkt pkt;
 	uint32_t slot;
@@ -141,10 +146,16 @@ static void receive(struct net *net, struct udp_sock *sock, const struct sockadd
 	pkt.ce = ce;
 	slot = pkt.dest_qpn >> FAULTLINE_QPN_SLOT_SHIFT;
 	if (roce_opcode[pkt.opcode].flags & ROCE_F_DETH) {
-		received_grh(sock, from, len + ROCE_ICRC_BYTES, grh);
+		received_grh(sock, from, header, len + ROCE_ICRC_BYTES, grh);
 		pkt.grh = grh;
 	}
-	if (slot && slot != net->slot)
+	if (pkt.dest_qpn == ROCE_QPN_MULTICAST || !sock->batch) {
+		/* to a group by both its address and its QPN, or to nobody */
+		if (pkt.dest_qpn == ROCE_QPN_MULTICAST && !sock->batch && pkt.grh)
+			net->ops->rx(net->ctx, &pkt);
+		else
+			net_count(net, FL_CNT_rx_unknown_qp, 1);
+	} else if (slot && slot != net->slot)
 		hand_over(net, slot, grh, packet, len, ce);
 	else
 		net->ops->rx(net->ctx, &pkt);
@@ -156,8 +167,8 @@ static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
 	struct msghdr *m = &net->udp_rx->msgs[i].msg_hdr;
 	uint32_t left = net->udp_rx->msgs[i].msg_len, size = left, n;
 	uint8_t *p = net->udp_rx->bytes[i] + UDP_HDR;
+	struct rx_header header = {.hop_limit = HOP_USUAL};
 	struct cmsghdr *c;
-	bool ce = false;
 
 	if (m->msg_flags & MSG_TRUNC || !left) {
 		net_count(net, FL_CNT_rx_malformed, 1);
@@ -172,11 +183,14 @@ static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
 			size = value;
 		else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TOS) ||
 			 (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_TCLASS))
-			ce = (value & ECN_MASK) == ECN_CE;
+			header.tclass = value;
+		else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
+			 (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
+			header.hop_limit = value;
 	}
 	for (n = 0; left; n++) {
 		size = size < left ? size : left;
-		receive(net, sock, &net->udp_rx->from[i], p, size, n, ce);
+		receive(net, sock, &net->udp_rx->from[i], p, size, n, &header);
 		p += size;
 		left -= size;
 	}
@@ -206,6 +220,7 @@ int udp_poll(struct net *net, int budget)
 	unsigned num = atomic_load_explicit(&net->num_udp, memory_order_acquire), i;
 	unsigned skip = atomic_load_explicit(&net->udp_skip, memory_order_relaxed);
 	unsigned idle = atomic_load_explicit(&net->udp_idle, memory_order_relaxed);
+	struct udp_sock *sock;
 	int n = 0;
 
 	/* Both are hints: what another thread stores in between costs a poll more or less. */
@@ -215,8 +230,11 @@ int udp_poll(struct net *net, int budget)
 	}
 	if (!fl_trylock(&net->udp_rx_lock))
 		return 0;
-	for (i = 0; i < num && n < budget; i++)
-		n += udp_drain(net, atomic_load(&net->udp[i]), budget - n);
+	for (i = 0; i < num && n < budget; i++) {
+		sock = atomic_load(&net->udp[i]);
+		if (!sock->only_sends)
+			n += udp_drain(net, sock, budget - n);
+	}
 	fl_unlock(&net->udp_rx_lock);
 	idle = n ? 0 : idle + 1;
 	atomic_store_explicit(&net->udp_idle, idle, memory_order_relaxed);

@@ -112,14 +112,19 @@ static void add_control(struct udp_batch *batch, int level, int type, const void
 	memcpy(CMSG_DATA(c), data, len);
 }
 
-static void add_ce(const struct net_path *path, struct udp_batch *batch)
+/* Class and hop limit as the address handle has them, where the socket's own are others. */
+static void add_header_fields(const struct net_path *path, bool ce, struct udp_batch *batch)
 {
-	int ecn = ECN_CE;
+	bool v4 = path->daddr.ss_family == AF_INET;
+	int class = (path->attr.tclass & ~ECN_MASK) | (ce ? ECN_CE : ECN_ECT0);
+	int hop = path->attr.hop_limit ? path->attr.hop_limit : HOP_USUAL;
 
-	if (path->daddr.ss_family == AF_INET)
-		add_control(batch, IPPROTO_IP, IP_TOS, &ecn, sizeof(ecn));
-	else
-		add_control(batch, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn));
+	if (class != ECN_ECT0)
+		add_control(batch, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TOS : IPV6_TCLASS, &class,
+			    sizeof(class));
+	if (hop != HOP_USUAL || gid_is_multicast(path->attr.dgid)) /* a socket's is 1 for groups */
+		add_control(batch, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_TTL : IPV6_HOPLIMIT, &hop,
+			    sizeof(hop));
 }
 
 /* Builds all packets of a train, and the messages they go out in. */
@@ -142,8 +147,7 @@ static int build_train(const struct net_path *path, const struct roce_pkt *pkt, 
 					     .msg_namelen = path->daddr_len,
 					     .msg_iov = &batch->iov[batch->n - 1],
 					     .msg_iovlen = 1};
-			if (pkt->ce)
-				add_ce(path, batch);
+			add_header_fields(path, pkt->ce, batch);
 		} else if (run->count == 2) {
 			add_control(batch, IPPROTO_UDP, UDP_SEGMENT, &(uint16_t){run->size}, sizeof(uint16_t));
 		}

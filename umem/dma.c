@@ -19,6 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "umem/umem.h"
+#include "umem/umem_internal.h"
 #include "util/log.h"
 
 #define SHARED_SLOT (FAULTLINE_MAX_HAZARDS - 1)
@@ -68,6 +69,7 @@ void dma_init(struct seg *seg)
 	peers = seg->peers;
 	memset(joined, 0, sizeof(joined));
 	fl_mutex_init(&shared_lock, LOCK_LEAF);
+	umem_implicit_init();
 	used = claimed = 0;
 	generation++;
 	mm_set_quiesce(dma_wait_range);

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "mm/mm.h"
+#include "util/interval_tree.h"
 #include "util/lock.h"
 #include "util/seg.h"
 
@@ -22,11 +23,17 @@
 struct umem_device {
 	struct seg *seg;
 	struct faultline_device *stat;
+	uint64_t dma_aperture; /* pages that may be mapped at a time; 0: all */
+	uint64_t dma_mapped;   /* atomic; umem's own */
 };
+
+/* pages that are mapped for DMA now: at the last close of the device, none */
+uint64_t ib_dma_mapped(const struct umem_device *dev);
+
 
 struct ib_umem;
 
-enum umem_kind { UMEM_PINNED, UMEM_ODP, UMEM_DMABUF };
+enum umem_kind { UMEM_PINNED, UMEM_ODP, UMEM_ODP_IMPLICIT, UMEM_DMABUF };
 
 /* how an access to a region goes on */
 enum umem_way {
@@ -53,6 +60,9 @@ struct umem_ops {
 	int (*copy)(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len, bool to_pages);
 	int (*atomic)(struct ib_umem *umem, uint32_t key, uint64_t addr, bool cmpswap, uint64_t swap_add,
 		      uint64_t compare, uint64_t *orig);
+	/* ib_umem_pin() and ib_umem_unpin(); NULL: there is no such thing */
+	int (*pin)(struct ib_umem *umem, uint64_t addr, size_t len);
+	int (*unpin)(struct ib_umem *umem, uint64_t addr, size_t len);
 	void (*release)(struct ib_umem *umem);
 };
 
@@ -71,6 +81,14 @@ struct ib_umem {
 #define UMEM_PT_NONE  0
 #define UMEM_PT_READ  1 /* present, the device may read */
 #define UMEM_PT_WRITE 3 /* present, read and write */
+#define UMEM_PT_PINNED 4 /* and: stays, until unpinned */
+#define UMEM_PT_STALE  8 /* and: pinned, but not at its address any more */
+
+/* who was the first to take pinned memory away */
+struct umem_taken {
+	int state; /* 0, 1 while it is written, 2; atomic */
+	struct mmu_notifier_range by;
+};
 
 struct ib_umem_odp {
 	struct ib_umem umem;
@@ -81,6 +99,14 @@ struct ib_umem_odp {
 	uint64_t pt_root;    /* offset in the segment; atomic */
 	unsigned pt_levels;
 	uint64_t mapped; /* pages in the table, under umem_mutex */
+
+	/* parts that are pinned: umem_odp_pin.c */
+	struct fl_mutex pins_lock;
+	struct interval_tree pins;
+	unsigned num_pins;	  /* atomic */
+	unsigned long pins_moved; /* atomic: counts changes; written under umem_mutex */
+	struct umem_taken taken;
+	bool told; /* atomic */
 };
 
 static inline struct ib_umem_odp *to_ib_umem_odp(const struct ib_umem *umem)
@@ -106,6 +132,9 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 int ib_umem_odp_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned access,
 		    struct ib_umem **umem);
 
+/* On demand, all of the address space: touches nothing. */
+int ib_umem_odp_alloc_implicit(struct umem_device *dev, unsigned access, struct ib_umem **umem);
+
 /* Of any kind. The caller has made sure, by dma_wait_key(), that no access is in flight or can begin. */
 void ib_umem_release(struct ib_umem *umem);
 
@@ -118,6 +147,7 @@ void ib_umem_release(struct ib_umem *umem);
 #define UMEM_FAULT_NOSLEEP 2u
 #define UMEM_FAULT_FORCE   4u /* do not trust the table: an access through it has failed */
 #define UMEM_FAULT_PREFETCH 8u /* counts as page_prefetch, not as page_faults */
+#define UMEM_FAULT_PIN	    16u /* counts as neither */
 int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);
 static inline void ib_umem_odp_unlock(struct ib_umem_odp *odp)
 {
@@ -126,6 +156,22 @@ static inline void ib_umem_odp_unlock(struct ib_umem_odp *odp)
 
 /* Takes [start, end) out of the table and waits for accesses in flight there. umem_mutex held. */
 void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64_t end);
+
+/*
+ * Pins the pages of a range within an on-demand region: they neither fault nor go away, the rest stays on
+ * demand. Nests. -EINVAL: length 0, or not on demand; -EFAULT: not within the region, or as
+ * hmm_range_fault(); -ENOMEM.
+ */
+int ib_umem_pin(struct ib_umem *umem, uint64_t addr, size_t len);
+/* -EINVAL: some page of it is not pinned; then nothing is done (an implicit region: maybe some). */
+int ib_umem_unpin(struct ib_umem *umem, uint64_t addr, size_t len);
+
+/*
+ * Debug access to a region of any kind, which the caller holds: faults first. key: the region's. -EINVAL:
+ * not within the region; -EPERM: it may not be written; -EFAULT, -ENOMEM: something of it is not to be had.
+ */
+int ib_umem_copy_from(void *dst, struct ib_umem *umem, uint32_t key, size_t offset, size_t length);
+int ib_umem_copy_to(struct ib_umem *umem, uint32_t key, size_t offset, const void *src, size_t length);
 
 /* Is every page of it in the table with the right asked for? No lock; call it inside a hazard. */
 bool ib_umem_odp_present(const struct ib_umem_odp *odp, uint64_t addr, size_t len, bool write);

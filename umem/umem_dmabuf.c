@@ -70,7 +70,6 @@ static void count_mapped(struct ib_umem *umem, enum mapped_by by)
 	struct faultline_mr *mr = mr_stat(umem);
 	uint64_t n = num_pages(umem);
 
-	cnt_add(d, FL_CNT_dma_maps, n);
 	cnt_add(d, FL_CNT_mapped_pages, n);
 	if (by == BY_FAULT)
 		cnt_add(d, FL_CNT_page_faults, n);
@@ -91,7 +90,7 @@ static void count_unmapped(struct ib_umem *umem)
 	struct faultline_mr *mr = mr_stat(umem);
 	uint64_t n = num_pages(umem);
 
-	cnt_add(umem->dev->stat, FL_CNT_dma_unmaps, n);
+	ib_dma_unmap_pages(umem->dev, n);
 	__atomic_fetch_sub(&umem->dev->stat->counter[FL_CNT_mapped_pages], n, __ATOMIC_RELAXED);
 	if (!mr)
 		return;
@@ -132,21 +131,30 @@ static int ib_umem_dmabuf_map_pages(struct ib_umem_dmabuf *d, enum mapped_by by)
 		return 0;
 	if (d->revoked)
 		return -ENODEV;
-	err = dma_buf_map_attachment(d->attach, DMA_BIDIRECTIONAL, &d->sgt);
+	err = ib_dma_map_pages(d->umem.dev, num_pages(&d->umem));
 	if (err)
 		return err;
+	err = dma_buf_map_attachment(d->attach, DMA_BIDIRECTIONAL, &d->sgt);
+	if (err)
+		goto err_dma;
 	/* the bytes may be on their way to where they were just said to be */
 	dma_resv_wait_timeout(d->dmabuf->resv, DMA_RESV_USAGE_KERNEL, DMA_FENCE_FOREVER);
 	dma_buf_assert_usable(d->attach);
 	map = make_map(d->sgt);
 	if (!map) {
-		dma_buf_unmap_attachment(d->attach, d->sgt, DMA_BIDIRECTIONAL);
-		d->sgt = NULL;
-		return -ENOMEM;
+		err = -ENOMEM;
+		goto err_attachment;
 	}
 	__atomic_store_n(&d->map, map, __ATOMIC_SEQ_CST);
 	count_mapped(&d->umem, by);
 	return 0;
+
+err_attachment:
+	dma_buf_unmap_attachment(d->attach, d->sgt, DMA_BIDIRECTIONAL);
+	d->sgt = NULL;
+err_dma:
+	ib_dma_unmap_pages(d->umem.dev, num_pages(&d->umem));
+	return err;
 }
 
 static void ib_umem_dmabuf_unmap_pages(struct ib_umem_dmabuf *d)

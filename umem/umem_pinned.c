@@ -20,7 +20,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
 #include "util/log.h"
@@ -36,9 +35,7 @@ struct ib_umem_pinned {
 	int num_trace;
 	bool reported; /* atomic */
 	bool locked;   /* atomic: pinned by mlock */
-	/* what took memory away first: 0, 1 while it is written, 2 */
-	int taken;
-	struct mmu_notifier_range by;
+	struct umem_taken taken;
 	uint64_t stale[]; /* a bit a page; atomic, only ever set */
 };
 
@@ -48,17 +45,6 @@ static struct ib_umem_pinned *to_pinned(const struct ib_umem *umem)
 }
 
 /* ---- what is taken away ---- */
-
-static void remember(struct ib_umem_pinned *p, const struct mmu_notifier_range *range)
-{
-	int untaken = 0;
-
-	if (__atomic_compare_exchange_n(&p->taken, &untaken, 1, false, __ATOMIC_RELAXED,
-					__ATOMIC_RELAXED)) {
-		p->by = *range;
-		__atomic_store_n(&p->taken, 2, __ATOMIC_RELEASE); /* pairs with report() */
-	}
-}
 
 static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		       unsigned long cur_seq)
@@ -74,7 +60,7 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	if (from >= to || range->event == MMU_NOTIFY_RECLAIM ||
 	    (range->event == MMU_NOTIFY_CLEAR && __atomic_load_n(&p->locked, __ATOMIC_RELAXED)))
 		return true;
-	remember(p, range);
+	umem_taken_remember(&p->taken, range);
 	for (uint64_t i = (from - mni->start) >> PAGE_SHIFT; i < (to - mni->start) >> PAGE_SHIFT;) {
 		uint64_t n = ((to - mni->start) >> PAGE_SHIFT) - i, bit = i % 64;
 
@@ -152,46 +138,20 @@ static const char *trace_text(const struct ib_umem_pinned *p, char *text, size_t
 	return shown ? text : "a caller not recorded";
 }
 
-static const char *event_text(const struct mmu_notifier_range *by, char *text, size_t size)
-{
-	const char *call = by->by ? by->by
-			   : by->event == MMU_NOTIFY_CLEAR
-				   ? "madvise(MADV_DONTNEED, MADV_FREE or MADV_REMOVE)"
-				   : "munmap(), free(), mremap() or mmap() over it";
-	Dl_info at;
-
-	if (by->caller && dladdr(by->caller, &at) && at.dli_fname)
-		snprintf(text, size, "%#lx-%#lx by %s, called from %s(%s+0x%lx)", by->start, by->end, call,
-			 at.dli_fname, at.dli_sname ? at.dli_sname : "",
-			 (uintptr_t)by->caller -
-				 (uintptr_t)(at.dli_sname ? at.dli_saddr : at.dli_fbase));
-	else
-		snprintf(text, size, "%#lx-%#lx by %s", by->start, by->end, call);
-	return text;
-}
-
 static void report(struct ib_umem_pinned *p, uint32_t key, uint64_t addr, bool lost)
 {
 	static const char lost_text[] = "The access fails: memory pinned by mlock (io_uring is not to be "
 					"had) cannot be reached any more; a NIC would go on using it",
 			  kept_text[] = "The device goes on using the pages that were there, as a NIC does";
 	char where[1024], what[640];
-	unsigned char resident;
 
 	if (__atomic_exchange_n(&p->reported, true, __ATOMIC_RELAXED))
 		return;
-	if (__atomic_load_n(&p->taken, __ATOMIC_ACQUIRE) == 2)
-		event_text(&p->by, what, sizeof(what));
-	else
-		/* mapped still, or on its way out and the event not here yet? */
-		snprintf(what, sizeof(what), "%#lx by %s", addr & PAGE_MASK,
-			 mincore((void *)(addr & PAGE_MASK), PAGE_SIZE, &resident)
-				 ? "munmap(), free() or mremap()"
-				 : "mprotect(), or by truncating its file");
 	fl_warn("pinned MR with key 0x%x (%zu bytes at %#lx, registered by %s): the application took memory "
 		"of it away that is accessed now: %s. %s. Deregister an MR before its memory is freed, "
 		"unmapped or discarded, or register it on demand (IBV_ACCESS_ON_DEMAND)",
-		key, p->umem.length, p->umem.address, trace_text(p, where, sizeof(where)), what,
+		key, p->umem.length, p->umem.address, trace_text(p, where, sizeof(where)),
+		umem_taken_text(&p->taken, addr & PAGE_MASK, what, sizeof(what)),
 		lost ? lost_text : kept_text);
 }
 
@@ -225,7 +185,7 @@ static void release(struct ib_umem *umem)
 	struct ib_umem_pinned *p = to_pinned(umem);
 
 	mmu_interval_notifier_remove(&p->notifier);
-	cnt_add(umem->dev->stat, FL_CNT_dma_unmaps, umem->npages);
+	ib_dma_unmap_pages(umem->dev, umem->npages);
 	unpin_user_pages(umem->pin);
 	__atomic_fetch_sub(&umem->dev->stat->counter[FL_CNT_pinned_pages], umem->npages, __ATOMIC_RELAXED);
 	free(p);
@@ -270,16 +230,20 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	err = pin_user_pages(addr, size, p->umem.writable, &p->umem.pin);
 	if (err)
 		goto err_notifier;
+	err = ib_dma_map_pages(dev, npages);
+	if (err)
+		goto err_unpin;
 	mmu_interval_notifier_watch(&p->notifier);
 	__atomic_store_n(&p->locked, !strcmp(pin_how(p->umem.pin), "mlock"), __ATOMIC_RELAXED);
 	if (__atomic_load_n(&traces, __ATOMIC_RELAXED) < TRACE_FIRST &&
 	    __atomic_fetch_add(&traces, 1, __ATOMIC_RELAXED) < TRACE_FIRST)
 		p->num_trace = backtrace(p->trace, TRACE_FRAMES);
 	cnt_add(dev->stat, FL_CNT_pinned_pages, npages);
-	cnt_add(dev->stat, FL_CNT_dma_maps, npages);
 	*out = &p->umem;
 	return 0;
 
+err_unpin:
+	unpin_user_pages(p->umem.pin);
 err_notifier:
 	mmu_interval_notifier_remove(&p->notifier);
 err_free:

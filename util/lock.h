@@ -23,6 +23,8 @@ enum lock_rank {
 	LOCK_DMA_EXPORTER,  /* an exporter's memory: which buffer has which part of it */
 	LOCK_MR_TABLE,	    /* handing out and taking back keys */
 	LOCK_PF_QUEUE,	    /* the page-fault queue */
+	LOCK_UMEM_CHILDREN, /* the children of one implicit region: made, used by faults, given back */
+	LOCK_UMEM_PINS,	    /* pinning and unpinning parts of one on-demand region: who does */
 	LOCK_UMEM_RWSEM,    /* the interval tree of on-demand regions */
 	LOCK_UMEM_MUTEX,    /* one umem_odp's page table. Nothing is allocated, freed or mapped under it */
 	LOCK_PT_ARENA,	    /* the free list of page-present tables' chunks */

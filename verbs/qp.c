@@ -149,10 +149,10 @@ int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return fail_errno(-EOPNOTSUPP);
+	return fail_errno(ib_attach_mcast(to_fl_qp(qp)->ib, gid));
 }
 
 int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	return fail_errno(-EOPNOTSUPP);
+	return fail_errno(ib_detach_mcast(to_fl_qp(qp)->ib, gid));
 }

@@ -11,7 +11,7 @@
  *
  * All calls are thread-safe, and return 0 or a positive errno, as verbs do. EOPNOTSUPP also where the program
  * runs on another libibverbs. Where a descriptor is asked for: EBADF; EINVAL: it is no buffer of this
- * process's devices.
+ * process's devices. A device that was opened before a fork() is the parent's: EIO in the child.
  */
 #ifndef FAULTLINE_DMABUF_H
 #define FAULTLINE_DMABUF_H
@@ -34,7 +34,8 @@ enum faultline_dmabuf_kind {
 	FAULTLINE_DMABUF_ACCEL,
 	/* A GPU (as amdgpu): a small device memory whose buffers are moved about in it, evicted to system
 	 * memory when another wants the room, the least recently used first, and brought back when the device
-	 * or an importer that can do with device memory uses them. A pinned buffer stays in its place. */
+	 * uses them. Importers get them where they are, those that cannot do with device memory in system memory.
+	 * A pinned buffer stays in its place. */
 	FAULTLINE_DMABUF_VRAM,
 	/* A device assigned by vfio: memory that may be revoked for good, at once. Importers that cannot let
 	 * go of a registration when told to are refused (EOPNOTSUPP). */
@@ -93,7 +94,7 @@ int faultline_dmabuf_read(int fd, void *dst, size_t offset, size_t length);
 int faultline_dmabuf_write(int fd, size_t offset, const void *src, size_t length);
 
 /*
- * For the CPU; offset a multiple of the page. Of every kind but where the CPU cannot reach it (ENODEV). VRAM stays
+ * For the CPU; offset a multiple of the page. ENODEV: of VFIO, and where the CPU cannot reach it. VRAM stays
  * where it is while it is mapped. Undone by faultline_dmabuf_munmap(), with the same length.
  */
 int faultline_dmabuf_mmap(int fd, size_t offset, size_t length, int prot, void **addr);

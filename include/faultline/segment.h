@@ -94,6 +94,7 @@
 	X(qp, 1, "QPs")                                                                            \
 	X(srq, 1, "SRQs")                                                                          \
 	X(ah, 1, "address handles")                                                                \
+	X(odp_children, 1, "children of implicit on-demand MRs: gigabytes of addresses in use")     \
 	X(mr_pinned, 1, "pinned MRs")                                                              \
 	X(mr_odp, 1, "on-demand MRs")                                                              \
 	X(mr_dmabuf, 1, "MRs on dma-bufs")                                                              \
@@ -152,7 +153,8 @@ struct faultline_device {
 	X(dma_maps, 0, "pages")                                                                    \
 	X(dma_unmaps, 0, "pages")                                                                  \
 	X(mapped_pages, 1, "pages")                                                                \
-	X(pinned_pages, 1, "pages")
+	X(pinned_pages, 1, "pages")                                                                \
+	X(children, 1, "regions")
 
 /*
  * An entry of the key table. `key` is written last at registration and cleared first at
@@ -166,7 +168,7 @@ struct faultline_mr {
 	uint64_t iova;	 /* what keys are used with */
 	uint64_t addr;	 /* virtual address in the owner */
 	uint64_t length; /* bytes */
-	uint64_t pt;	 /* offset of the root of the page-present table; 0: none, always present */
+	uint64_t pt;	 /* offset of the root of the page-present table; 0: none (all present, or implicit) */
 	uint32_t pt_levels;
 	uint32_t device;	    /* index into devices */
 	uint32_t stale; /* pinned: the application has taken some of it away; never 0 again */
@@ -174,11 +176,12 @@ struct faultline_mr {
 #define FAULTLINE_X(name, gauge, help) uint64_t name;
 	FAULTLINE_MR_COUNTERS(FAULTLINE_X)
 #undef FAULTLINE_X
-	uint64_t reserved[2];
+	uint64_t reserved[1];
 	uint32_t histogram[FL_HIST_NUM][FAULTLINE_BUCKETS]; /* wraps */
 };
 
-enum faultline_mr_kind { FAULTLINE_MR_PINNED = 1, FAULTLINE_MR_ODP = 2, FAULTLINE_MR_DMABUF = 3 };
+enum faultline_mr_kind { FAULTLINE_MR_PINNED = 1, FAULTLINE_MR_ODP = 2, FAULTLINE_MR_DMABUF = 3,
+			 FAULTLINE_MR_IMPLICIT = 4 };
 
 /*
  * A hazard slot: one thread's announcement that it is about to touch [start, end) of the owner's

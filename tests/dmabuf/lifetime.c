@@ -2,10 +2,14 @@
 /* The descriptor's life: copies, mappings, other processes, importers; and descriptors that are no dma-buf. */
 #include "importer.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <linux/udmabuf.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define PAGE 4096ul
@@ -197,7 +201,7 @@ static void fork_shares(void **state)
 	pid = fork();
 	if (!pid) {
 		close(go[1]);
-		if (exporter_access(fd, 0, &b, 1, false) != -EINVAL)
+		if (exporter_access(fd, 0, &b, 1, false) != -EINVAL || exporter_close(dev) != -EIO)
 			_exit(1);
 		_exit(read(go[0], &b, 1) == 0 ? 0 : 2);
 	}
@@ -209,6 +213,42 @@ static void fork_shares(void **state)
 	assert_int_equal(status, 0);
 	assert_int_equal(buffers(), 0);
 	assert_int_equal(exporter_close(dev), 0);
+}
+
+/* without inotify the end of descriptors is seen all the same */
+static void without_inotify(void **state)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_inotify_init1, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EMFILE),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = {.len = 4, .filter = code};
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct faultline_dmabuf_device *dev;
+		int fd, copy;
+
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+			_exit(77);
+		dev = device(FAULTLINE_DMABUF_VRAM, 0, 0);
+		fd = buffer(dev, PAGE);
+		copy = dup(fd);
+		close(fd);
+		if (buffers() != 1)
+			_exit(1);
+		close(copy);
+		_exit(buffers() ? 2 : exporter_close(dev) ? 3 : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("skipped: no seccomp filters here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
 }
 
 static void not_dma_bufs(void **state)
@@ -276,8 +316,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copies),      cmocka_unit_test(many),	       cmocka_unit_test(importers_keep_it),
-		cmocka_unit_test(to_another_process), cmocka_unit_test(fork_shares), cmocka_unit_test(not_dma_bufs),
-		cmocka_unit_test(kernels),
+		cmocka_unit_test(to_another_process), cmocka_unit_test(fork_shares), cmocka_unit_test(without_inotify),
+		cmocka_unit_test(not_dma_bufs), cmocka_unit_test(kernels),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,6 +103,10 @@ static int pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool
 	return -EACCES;
 }
 
+void mm_private_thread(pthread_t thread)
+{
+}
+
 static int at_gate(void)
 {
 	int rc;

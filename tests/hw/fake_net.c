@@ -218,6 +218,15 @@ void net_listen(struct net *net, const uint8_t gid[16])
 {
 }
 
+int net_mcast_join(struct net *net, const uint8_t gid[16], int ifindex)
+{
+	return 0;
+}
+
+void net_mcast_leave(struct net *net, const uint8_t gid[16], int ifindex)
+{
+}
+
 void net_path_close(struct net_path *path)
 {
 	struct net_path **p;

@@ -30,7 +30,7 @@ struct rig rig;
 uint8_t pattern[MEM_LEN + 64];
 
 static struct seg seg;
-static struct fl_config cfg;
+static struct fl_config cfg = {.fault_rnr_ms = 100, .fault_stuck_ms = 2000, .fault_patience_ms = 60000};
 
 /* ---- time, and threads ---- */
 
@@ -187,6 +187,10 @@ void rig_node(void)
 	real_time = opt.engine;
 	fake_rx_any_thread = opt.engine;
 	hca_set_event_ops(&ops);
+	if (opt.fault_model)
+		strcpy(cfg.fault_model, opt.fault_model);
+	if (opt.provoke)
+		strcpy(cfg.provoke, opt.provoke);
 	CHECK_EQ(seg_create(&seg), 0);
 	CHECK_EQ(hca_node_start(&cfg, &seg), 0);
 	rig.stat = &seg.s->device[0];

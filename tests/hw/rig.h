@@ -57,6 +57,7 @@ struct rig_opt {
 	unsigned qp_access;
 	bool unsignaled, use_srq, odp, engine;
 	const struct hca_profile *profile;
+	const char *fault_model, *provoke;
 	enum ibv_qp_type type;
 };
 extern struct rig_opt opt; /* set before rig_up() */

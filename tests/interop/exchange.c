@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Two hosts, a case at a time: every operation of RC, UC and UD, and what must be refused, with the statuses
- * and the data checked at both ends. It knows the public verbs only and runs on any device: `make interop`
- * has ours at one end and the kernel's rxe at the other, each as client (which requests) and as server.
+ * Two hosts, a case at a time: every operation of RC, UC and UD, and what must be refused, with the
+ *statuses and the data checked at both ends. It knows the public verbs only and runs on any device:
+ *`make interop` has ours at one end and the kernel's rxe at the other, each as client (which
+ *requests) and as server.
  *
  *	interop-exchange DEVICE GID-INDEX PORT [SERVER-ADDRESS [CASE...]]
  *
- * Data has a pattern by position, at odd offsets and lengths beyond the path MTU. Where rxe is known to
- * differ from the specification and from NICs, the check of its side says so ("rxe:").
+ * Data has a pattern by position, at odd offsets and lengths beyond the path MTU. Where rxe is
+ *known to differ from the specification and from NICs, the check of its side says so ("rxe:").
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,13 +29,19 @@
 
 #define BUF_SIZE (1ul << 20)
 #define IOVA	 0x7700000000ul /* of the pinned region: nothing's address */
-#define RIGHTS	 (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define RIGHTS                                                                                     \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC)
 #define QKEY	 0x11223344u
 #define IMM	 0xabcd1234u
 #define GRH	 40u
 #define DEPTH	 64
 #define PATH_MTU 1024u
-#define OFFSET	 4133ul /* where data is, at both ends: odd, beyond the first page */
+/* of the address handles; interop.py looks for them on the wire */
+#define HOP_LIMIT  33
+#define CLASS	   0x48
+#define FLOW_LABEL 0x54321
+#define OFFSET	   4133ul /* where data is, at both ends: odd, beyond the first page */
 
 struct info {
 	uint32_t qpn, psn, rkey, odp_rkey;
@@ -180,11 +187,15 @@ static void drain(struct ibv_cq *cq)
 
 static void to_rts(const struct opt *o)
 {
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY, .qp_access_flags = o->access};
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT,
+				.port_num = 1,
+				.qkey = QKEY,
+				.qp_access_flags = o->access};
 	bool ud = o->type == IBV_QPT_UD, rc = o->type == IBV_QPT_RC;
 
-	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-					  (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)))
+	if (ibv_modify_qp(qp, &a,
+			  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+				  (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)))
 		die("to INIT");
 	a = (struct ibv_qp_attr){
 		.qp_state = IBV_QPS_RTR,
@@ -193,24 +204,40 @@ static void to_rts(const struct opt *o)
 		.rq_psn = peer.psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = o->rnr_timer,
-		.ah_attr = {.is_global = 1, .port_num = 1,
-			    .grh = {.dgid = peer.gid, .sgid_index = gid_index, .hop_limit = 64}},
+		.ah_attr = {.is_global = 1,
+			    .port_num = 1,
+			    .grh = {.dgid = peer.gid,
+				    .sgid_index = gid_index,
+				    .hop_limit = HOP_LIMIT,
+				    .traffic_class = CLASS,
+				    .flow_label = FLOW_LABEL}},
 	};
-	if (ibv_modify_qp(qp, &a, IBV_QP_STATE |
-				  (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
-				  (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)))
+	if (ibv_modify_qp(
+		    qp, &a,
+		    IBV_QP_STATE |
+			    (ud ? 0
+				: IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+			    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)))
 		die("to RTR");
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = me.psn, .timeout = 16, .retry_cnt = 5,
-				 .rnr_retry = o->rnr_retry, .max_rd_atomic = 4};
-	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-				  (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+				 .sq_psn = me.psn,
+				 .timeout = 16,
+				 .retry_cnt = 5,
+				 .rnr_retry = o->rnr_retry,
+				 .max_rd_atomic = 4};
+	if (ibv_modify_qp(qp, &a,
+			  IBV_QP_STATE | IBV_QP_SQ_PSN |
+				  (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						   IBV_QP_MAX_QP_RD_ATOMIC
 				      : 0)))
 		die("to RTS");
 }
 
 static void new_qp(const struct opt *o)
 {
-	struct ibv_qp_init_attr init = {.qp_type = o->type, .send_cq = send_cq, .recv_cq = recv_cq,
+	struct ibv_qp_init_attr init = {.qp_type = o->type,
+					.send_cq = send_cq,
+					.recv_cq = recv_cq,
 					.cap = {DEPTH - 1, DEPTH - 1, 4, 4, 64}};
 	struct ibv_async_event e;
 
@@ -268,7 +295,8 @@ static void check_data(const char *what, const uint8_t *at, uint64_t len, uint64
 	for (uint64_t i = 0; i < len; i++) {
 		if (at[i] == pattern(i, seed))
 			continue;
-		CHECK(false, "%s, %lu bytes: byte %lu is %02x, not %02x", what, len, i, at[i], pattern(i, seed));
+		CHECK(false, "%s, %lu bytes: byte %lu is %02x, not %02x", what, len, i, at[i],
+		      pattern(i, seed));
 		return;
 	}
 }
@@ -294,10 +322,14 @@ static void post_recv_at(uint64_t offset, uint32_t len)
 		die("ibv_post_recv");
 }
 
-static struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *sge, uint64_t remote, uint32_t rkey)
+static struct ibv_send_wr request(enum ibv_wr_opcode opcode, struct ibv_sge *sge, uint64_t remote,
+				  uint32_t rkey)
 {
-	struct ibv_send_wr wr = {.sg_list = sge, .num_sge = sge->length ? 1 : 0, .opcode = opcode,
-				 .send_flags = IBV_SEND_SIGNALED, .imm_data = htonl(IMM)};
+	struct ibv_send_wr wr = {.sg_list = sge,
+				 .num_sge = sge->length ? 1 : 0,
+				 .opcode = opcode,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .imm_data = htonl(IMM)};
 
 	if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
 		wr.wr.atomic.remote_addr = remote;
@@ -317,8 +349,8 @@ static void expect_send(const char *what, uint32_t len, enum ibv_wc_status statu
 		CHECK(false, "%s of %u bytes: no completion in 20 s", what, len);
 		return;
 	}
-	CHECK(wc.status == status, "%s of %u bytes: %s, not %s", what, len, ibv_wc_status_str(wc.status),
-	      ibv_wc_status_str(status));
+	CHECK(wc.status == status, "%s of %u bytes: %s, not %s", what, len,
+	      ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
 }
 
 /* one request, at OFFSET here and there, to its completion */
@@ -333,7 +365,8 @@ static void request_done(const char *what, enum ibv_wr_opcode opcode, uint32_t l
 	expect_send(what, len, status);
 }
 
-static const uint32_t sizes[] = {0, 1, 5, 64, 1023, PATH_MTU, PATH_MTU + 1, 2 * PATH_MTU, 5001, 256 * 1024};
+static const uint32_t sizes[] = {0,    1,	  5, 64, 1023, PATH_MTU, PATH_MTU + 1, 2 * PATH_MTU,
+				 5001, 256 * 1024};
 #define NUM_SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 /* ---- the cases; the client requests ---- */
@@ -347,8 +380,8 @@ static void expect_recv(const char *what, uint32_t len, bool imm, enum ibv_wc_op
 		return;
 	}
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == opcode && wc.byte_len == len,
-	      "%s of %u bytes: received %s, opcode %d, %u bytes", what, len, ibv_wc_status_str(wc.status),
-	      wc.opcode, wc.byte_len);
+	      "%s of %u bytes: received %s, opcode %d, %u bytes", what, len,
+	      ibv_wc_status_str(wc.status), wc.opcode, wc.byte_len);
 	CHECK(!!(wc.wc_flags & IBV_WC_WITH_IMM) == imm && (!imm || ntohl(wc.imm_data) == IMM),
 	      "%s of %u bytes: immediate data, flags %x", what, len, wc.wc_flags);
 }
@@ -367,13 +400,15 @@ static void case_send(void)
 		}
 		barrier();
 		if (!server)
-			request_done("SEND", imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, len, 0, IBV_WC_SUCCESS);
+			request_done("SEND", imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, len, 0,
+				     IBV_WC_SUCCESS);
 		else
 			expect_recv("SEND", len, imm, IBV_WC_RECV);
 		barrier();
 		if (server) {
 			check_data("SEND", buf + OFFSET, len, i);
-			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len], "SEND of %u bytes: written beside it", len);
+			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len],
+			      "SEND of %u bytes: written beside it", len);
 		}
 	}
 }
@@ -392,8 +427,8 @@ static void case_write(void)
 		}
 		barrier();
 		if (!server)
-			request_done("WRITE", imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, len, peer.rkey,
-				     IBV_WC_SUCCESS);
+			request_done("WRITE", imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+				     len, peer.rkey, IBV_WC_SUCCESS);
 		else if (imm)
 			expect_recv("WRITE with immediate", len, true, IBV_WC_RECV_RDMA_WITH_IMM);
 		barrier();
@@ -401,7 +436,8 @@ static void case_write(void)
 			if (!imm)
 				usleep(qp->qp_type == IBV_QPT_UC ? 300000 : 0);
 			check_data("WRITE", buf + OFFSET, len, i);
-			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len], "WRITE of %u bytes: written beside it", len);
+			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len],
+			      "WRITE of %u bytes: written beside it", len);
 		}
 		barrier();
 	}
@@ -420,14 +456,16 @@ static void case_read(void)
 		if (!server) {
 			request_done("READ", IBV_WR_RDMA_READ, len, peer.rkey, IBV_WC_SUCCESS);
 			check_data("READ", buf + OFFSET, len, i);
-			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len], "READ of %u bytes: written beside it", len);
+			CHECK(!buf[OFFSET - 1] && !buf[OFFSET + len],
+			      "READ of %u bytes: written beside it", len);
 		}
 		barrier();
 	}
 }
 
 /* returns what was there */
-static uint64_t atomic(enum ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey, uint64_t compare_add, uint64_t swap)
+static uint64_t atomic(enum ibv_wr_opcode opcode, uint64_t remote, uint32_t rkey,
+		       uint64_t compare_add, uint64_t swap)
 {
 	struct ibv_sge sge = {IOVA + OFFSET, 8, mr->lkey};
 	struct ibv_send_wr wr = request(opcode, &sge, remote, rkey), *bad;
@@ -450,11 +488,14 @@ static void case_atomic(void)
 		memcpy(buf + at, &word, 8);
 	barrier();
 	if (!server) {
-		CHECK(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, IOVA + at, peer.rkey, 5, 0x1122334455667788) == 5,
+		CHECK(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, IOVA + at, peer.rkey, 5,
+			     0x1122334455667788) == 5,
 		      "compare and swap: what was there");
-		CHECK(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, IOVA + at, peer.rkey, 5, 9) == 0x1122334455667788,
+		CHECK(atomic(IBV_WR_ATOMIC_CMP_AND_SWP, IOVA + at, peer.rkey, 5, 9) ==
+			      0x1122334455667788,
 		      "compare and swap that does not match: what was there");
-		CHECK(atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, IOVA + at, peer.rkey, 3, 0) == 0x1122334455667788,
+		CHECK(atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, IOVA + at, peer.rkey, 3, 0) ==
+			      0x1122334455667788,
 		      "fetch and add: what was there");
 	}
 	barrier();
@@ -464,7 +505,8 @@ static void case_atomic(void)
 	}
 }
 
-/* rxe: its on-demand regions copy to and from the start of the page, so only our data is looked at */
+/* rxe: its on-demand regions copy to and from the start of the page, so only our data is looked at
+ */
 static void case_odp(void)
 {
 	struct ibv_sge sge = {IOVA + OFFSET, 65536, mr->lkey};
@@ -487,7 +529,8 @@ static void case_odp(void)
 		expect_send("READ, on demand", sge.length, IBV_WC_SUCCESS);
 		if (!peer.rxe)
 			check_data("READ, on demand", buf + OFFSET, sge.length, 1);
-		CHECK(!atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, peer.odp_addr + 0x80008, peer.odp_rkey, 7, 0),
+		CHECK(!atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, peer.odp_addr + 0x80008, peer.odp_rkey,
+			      7, 0),
 		      "fetch and add to a page that was not touched");
 	}
 	barrier();
@@ -518,7 +561,8 @@ static void case_rnr(void)
 	barrier();
 }
 
-static void refused(const char *what, enum ibv_wr_opcode opcode, uint32_t rkey, enum ibv_wc_status status)
+static void refused(const char *what, enum ibv_wr_opcode opcode, uint32_t rkey,
+		    enum ibv_wc_status status)
 {
 	request_done(what, opcode, 3000, rkey, status);
 	CHECK(state() == IBV_QPS_ERR, "%s: the requester's QP is in state %d", what, state());
@@ -538,7 +582,8 @@ static void case_bad_rkey(void)
 {
 	barrier();
 	if (!server)
-		refused("WRITE, wrong key", IBV_WR_RDMA_WRITE, peer.rkey ^ 1, IBV_WC_REM_ACCESS_ERR);
+		refused("WRITE, wrong key", IBV_WR_RDMA_WRITE, peer.rkey ^ 1,
+			IBV_WC_REM_ACCESS_ERR);
 	barrier();
 	if (server) {
 		CHECK(state() == IBV_QPS_ERR, "the responder's QP is in state %d", state());
@@ -549,7 +594,8 @@ static void case_bad_rkey(void)
 static void case_out_of_bounds(void)
 {
 	struct ibv_sge sge = {IOVA, 3000, mr->lkey};
-	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, &sge, IOVA + BUF_SIZE - 2999, peer.rkey), *bad;
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, &sge, IOVA + BUF_SIZE - 2999, peer.rkey),
+			   *bad;
 
 	barrier();
 	if (!server) {
@@ -566,14 +612,15 @@ static void case_no_right(void)
 {
 	barrier();
 	if (!server)
-		refused("READ that the QP does not allow", IBV_WR_RDMA_READ, peer.rkey, IBV_WC_REM_INV_REQ_ERR);
+		refused("READ that the QP does not allow", IBV_WR_RDMA_READ, peer.rkey,
+			IBV_WC_REM_INV_REQ_ERR);
 	barrier();
 	if (server)
 		CHECK(state() == IBV_QPS_ERR, "the responder's QP is in state %d", state());
 }
 
-/* 9.7.4.1.5: a message longer than its receive is an invalid request, and a local length error there.
- * rxe: remote and local operation error */
+/* 9.7.4.1.5: a message longer than its receive is an invalid request, and a local length error
+ * there. rxe: remote and local operation error */
 static void case_too_long(void)
 {
 	struct ibv_wc wc = {0};
@@ -587,8 +634,8 @@ static void case_too_long(void)
 	barrier();
 	if (server) {
 		CHECK(wait_wc(recv_cq, &wc, 5), "no completion of the receive");
-		CHECK(wc.status == (rxe ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_LEN_ERR), "the receive: %s",
-		      ibv_wc_status_str(wc.status));
+		CHECK(wc.status == (rxe ? IBV_WC_LOC_QP_OP_ERR : IBV_WC_LOC_LEN_ERR),
+		      "the receive: %s", ibv_wc_status_str(wc.status));
 	}
 }
 
@@ -615,8 +662,12 @@ static void case_burst(void)
 		struct ibv_send_wr wr = request(read   ? IBV_WR_RDMA_READ
 						: atom ? IBV_WR_ATOMIC_FETCH_AND_ADD
 						       : IBV_WR_RDMA_WRITE,
-						&sge, IOVA + (read ? 0xa0000u : atom ? counter : i * 8192u + 1),
-						peer.rkey), *bad;
+						&sge,
+						IOVA + (read   ? 0xa0000u
+							: atom ? counter
+							       : i * 8192u + 1),
+						peer.rkey),
+				   *bad;
 
 		if (atom)
 			wr.wr.atomic.compare_add = 1;
@@ -643,7 +694,8 @@ static void case_gone(void)
 	}
 	barrier();
 	if (!server)
-		refused("WRITE to a QP that is gone", IBV_WR_RDMA_WRITE, peer.rkey, IBV_WC_RETRY_EXC_ERR);
+		refused("WRITE to a QP that is gone", IBV_WR_RDMA_WRITE, peer.rkey,
+			IBV_WC_RETRY_EXC_ERR);
 	barrier();
 }
 
@@ -658,10 +710,12 @@ static void case_uc_dropped(void)
 	}
 	barrier();
 	if (!server) {
-		request_done("WRITE, wrong key", IBV_WR_RDMA_WRITE, 3000, peer.rkey ^ 1, IBV_WC_SUCCESS);
+		request_done("WRITE, wrong key", IBV_WR_RDMA_WRITE, 3000, peer.rkey ^ 1,
+			     IBV_WC_SUCCESS);
 		request_done("WRITE", IBV_WR_RDMA_WRITE_WITH_IMM, 3000, peer.rkey, IBV_WC_SUCCESS);
 	} else {
-		expect_recv("WRITE after one that is dropped", 3000, true, IBV_WC_RECV_RDMA_WITH_IMM);
+		expect_recv("WRITE after one that is dropped", 3000, true,
+			    IBV_WC_RECV_RDMA_WITH_IMM);
 		check_data("WRITE after one that is dropped", buf + OFFSET, 3000, 6);
 		CHECK(state() == IBV_QPS_RTS, "the responder's QP is in state %d", state());
 	}
@@ -693,8 +747,8 @@ static void answer(uint32_t len, bool imm)
 	}
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.byte_len == len + GRH && wc.src_qp == peer.qpn &&
 		      (wc.wc_flags & IBV_WC_GRH) && !!(wc.wc_flags & IBV_WC_WITH_IMM) == imm,
-	      "datagram of %u bytes: %s, %u bytes from QP %x, flags %x", len, ibv_wc_status_str(wc.status),
-	      wc.byte_len, wc.src_qp, wc.wc_flags);
+	      "datagram of %u bytes: %s, %u bytes from QP %x, flags %x", len,
+	      ibv_wc_status_str(wc.status), wc.byte_len, wc.src_qp, wc.wc_flags);
 	check_data("datagram", buf + 0x40000 + GRH, len, len);
 	ah = ibv_create_ah_from_wc(pd, &wc, (struct ibv_grh *)(buf + 0x40000), 1);
 	if (!ah)
@@ -706,8 +760,13 @@ static void answer(uint32_t len, bool imm)
 
 static void case_ud(void)
 {
-	struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1,
-				   .grh = {.dgid = peer.gid, .sgid_index = gid_index, .hop_limit = 64}};
+	struct ibv_ah_attr attr = {.is_global = 1,
+				   .port_num = 1,
+				   .grh = {.dgid = peer.gid,
+					   .sgid_index = gid_index,
+					   .hop_limit = HOP_LIMIT,
+					   .traffic_class = CLASS,
+					   .flow_label = FLOW_LABEL}};
 	struct ibv_ah *ah = ibv_create_ah(pd, &attr);
 	struct ibv_wc wc = {0};
 
@@ -725,9 +784,11 @@ static void case_ud(void)
 		if (server) {
 			answer(len, imm);
 		} else {
-			send_datagram(ah, peer.qpn, QKEY + 1, len, imm); /* wrong Q_Key: as if not sent */
+			send_datagram(ah, peer.qpn, QKEY + 1, len,
+				      imm); /* wrong Q_Key: as if not sent */
 			send_datagram(ah, peer.qpn, QKEY, len, imm);
-			CHECK(wait_wc(recv_cq, &wc, 20) && wc.byte_len == len + GRH, "no answer to %u bytes", len);
+			CHECK(wait_wc(recv_cq, &wc, 20) && wc.byte_len == len + GRH,
+			      "no answer to %u bytes", len);
 			check_data("answer", buf + 0x40000 + GRH, len, len);
 		}
 		barrier();
@@ -775,7 +836,8 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 4) {
-		fprintf(stderr, "usage: %s DEVICE|- GID-INDEX PORT [SERVER-ADDRESS [CASE...]]\n", argv[0]);
+		fprintf(stderr, "usage: %s DEVICE|- GID-INDEX PORT [SERVER-ADDRESS [CASE...]]\n",
+			argv[0]);
 		return 2;
 	}
 	server = argc == 4;

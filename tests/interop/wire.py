@@ -12,6 +12,7 @@ import time
 import zlib
 
 ROCE_PORT = 4791
+HOP_LIMIT, CLASS, FLOW_LABEL = 33, 0x48, 0x54321  # exchange.c's
 
 
 class Capture:
@@ -88,6 +89,13 @@ class Summary:
         found = [f"{n} packets of the {who} with a wrong ICRC" for who, n in self.bad.items()]
         found += [f"no packet of the {who}" for who in senders if not self.good[who]]
         return found + ([f"{self.cut} packets cut by the capture"] if self.cut else [])
+
+    def not_as_told(self):
+        """What exchange.c's address handles say, in our packets: class but for ECN, hop limit, flow label."""
+        port = (FLOW_LABEL & 0x3FFF ^ FLOW_LABEL >> 14) | 0xC000
+        want = {"tclass": lambda v: v & ~3 == CLASS, "hop": lambda v: v == HOP_LIMIT, "sport": lambda v: v == port}
+        return [f"{n} packets of the host with {field} {value}" for (who, field, value), n in self.fields.items()
+                if who == "host" and not want[field](value)]
 
     def __str__(self):
         return f"{self.good['host']} + {self.good['guest']} packets"
