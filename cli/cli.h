@@ -15,6 +15,7 @@
 int cmd_run(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 /* "faultline: run: <message>", then the hint; returns EXIT_USAGE */
 int usage_error(const char *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

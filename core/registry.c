@@ -230,8 +230,9 @@ static int bring_up(void)
 	if (!registry.node_up) {
 		err = hca_node_start(&registry.cfg, &registry.seg);
 		if (err) {
-			fl_err("the device cannot be started: %s%s", strerror(-err),
-			       err == -EMFILE ? " (limit: ulimit -n)" : "");
+			if (err != -ENFILE) /* which net has said */
+				fl_err("the device cannot be started: %s%s", strerror(-err),
+				       err == -EMFILE ? " (limit: ulimit -n)" : "");
 			return err;
 		}
 		registry.node_up = true;

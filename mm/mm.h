@@ -32,6 +32,15 @@ struct fl_config;
 int mm_init(const struct fl_config *cfg);
 void mm_fork_child(void);
 
+/*
+ * What this machine has for this user, for who asks before there is a device (`faultline doctor`); nothing of it
+ * stays. 0 or negative errno.
+ */
+int mm_probe_userfaultfd(bool *async); /* async: for memory of every kind, and free (Linux 6.7) */
+int mm_probe_psi(void);
+bool mm_probe_ipc_lock(void); /* RLIMIT_MEMLOCK does not hold */
+bool mm_probe_pagemap_scan(void); /* Linux 6.7 */
+
 /* ---- guarded access ---- */
 
 /*

@@ -247,6 +247,15 @@ unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, 
 	return 1;
 }
 
+bool mm_probe_pagemap_scan(void)
+{
+	struct page_region run;
+	uint64_t next, page = (uintptr_t)&run & PAGE_MASK;
+
+	vma_absent_runs(page, page + PAGE_SIZE, &run, 1, &next);
+	return proc_fd(&pagemap_fd, "/proc/self/pagemap") >= 0 && !__atomic_load_n(&no_scan, __ATOMIC_RELAXED);
+}
+
 static bool has_swap(void)
 {
 	struct sysinfo si;

@@ -2,9 +2,8 @@
 /*
  * Collision of faults and invalidations: threads take memory away and put other memory in its place
  * while others fault and access it as the device does, and one looks for reclaimed pages. The property: once
- * munmap() has returned and
- * the place is mapped anew, no page of it is present in the table that was not faulted in since, and
- * so no access goes to the new memory by an old entry. argument: seconds to run.
+ * munmap() has returned and the place is mapped anew, no page of it is present in the table that was not
+ * faulted in since, and so no access goes to the new memory by an old entry. argument: seconds to run.
  */
 #include "tests/umem/umemtest.h"
 
