@@ -41,6 +41,7 @@ static uint32_t no_mirror, *stop_mirror = &no_mirror;
 static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
 static char wanted[sizeof(((struct fl_config *)0)->notifier)] = "auto";
+static bool without_wp_async;
 static int start_error; /* why it does not run */
 static void *stack;
 static sem_t thread_ready;
@@ -197,7 +198,7 @@ static int open_uffd(bool *async)
 		fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;
-	for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
+	for (size_t i = without_wp_async; i < sizeof(features) / sizeof(features[0]); i++) {
 		struct uffdio_api api = {.api = UFFD_API, .features = events | features[i]};
 
 		if (!ioctl((int)fd, UFFDIO_API, &api)) {
@@ -266,6 +267,7 @@ bool uffd_start(bool loud)
 
 void uffd_init(const struct fl_config *cfg)
 {
+	without_wp_async = fl_config_lists(cfg->without, "wp-async");
 	if (cfg->notifier[0])
 		memcpy(wanted, cfg->notifier, sizeof(wanted));
 }
