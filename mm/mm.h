@@ -160,6 +160,12 @@ extern int mm_stop_dma;
 void mm_mirror_stop_dma(uint32_t *word);
 /* waits (sleeping) until mm_stop_dma is 0 */
 void mm_wait_start_dma(void);
+/*
+ * This thread's announcement of an access, or NULL; umem's to set. In static TLS: a hook looks at it, which may
+ * run in a signal handler on top of the access itself.
+ */
+struct faultline_hazard;
+extern _Thread_local __attribute__((tls_model("initial-exec"))) struct faultline_hazard *mm_hazard;
 /* umem gives mm the way to wait until no access at all is in flight */
 void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end));
 
