@@ -14,7 +14,9 @@
 
 int cmd_run(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
+int cmd_top(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 /* "faultline: run: <message>", then the hint; returns EXIT_USAGE */
 int usage_error(const char *cmd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -50,6 +52,13 @@ struct process {
 	pid_t pid; /* as we see it; the segment says it as the owner does */
 	int pidfd; /* -1: not known */
 };
+
+/*
+ * Calls fn for each process of this user in this network namespace that has a device, refused for one that is not
+ * to be seen: 0, or an exit status said (find.c). The process is closed when fn returns.
+ */
+int each_process(const char *cmd, void (*fn)(struct process *p, void *arg), void (*refused)(pid_t pid, void *arg),
+		 void *arg);
 
 /* the descriptor that comes over a connection with a byte, close-on-exec, or -1 */
 int process_receive(int sock);

@@ -2,7 +2,7 @@
 /*
  * The `faultline` command. It holds no device: `run` starts a program with our libraries before the
  * system's and reads what the program's processes leave in their shared segments, `stat` reads
- * those of processes that run, `devices` says what a program would find.
+ * and `top` those of processes that run, `devices` says what a program would find, `doctor` what the machine lacks.
  */
 #include "cli/cli.h"
 
@@ -18,6 +18,8 @@ static const struct {
 } commands[] = {
 	{"run", cmd_run, "run a program on a software RDMA device; report when it ends"},
 	{"stat", cmd_stat, "counters and memory regions of running processes"},
+	{"top", cmd_top, "the same as rates, refreshed"},
+	{"doctor", cmd_doctor, "what this machine lacks, what that costs, and what to do"},
 	{"devices", cmd_devices, "device profiles, and the devices a program would see"},
 };
 #define NUM_COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -88,7 +90,7 @@ int main(int argc, char **argv)
 	static char name[32];
 
 	if (argc < 2)
-		return usage_error("", "which command? run, stat or devices");
+		return usage_error("", "which command? run, stat, top, devices or doctor");
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		help();
 		return finish_output(0);

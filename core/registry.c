@@ -121,6 +121,7 @@ static void add_device(const char *profile_name, bool only)
 	if (cfg->vendor_part_id)
 		dev->vendor_part_id = cfg->vendor_part_id;
 	dev->umem.seg = &registry.seg;
+	dev->umem.dma_aperture = (cfg->iommu_aperture_kib + 3) / 4;
 	registry.dev[registry.num++] = dev;
 }
 
@@ -230,8 +231,9 @@ static int bring_up(void)
 	if (!registry.node_up) {
 		err = hca_node_start(&registry.cfg, &registry.seg);
 		if (err) {
-			fl_err("the device cannot be started: %s%s", strerror(-err),
-			       err == -EMFILE ? " (limit: ulimit -n)" : "");
+			if (err != -ENFILE) /* which net has said */
+				fl_err("the device cannot be started: %s%s", strerror(-err),
+				       err == -EMFILE ? " (limit: ulimit -n)" : "");
 			return err;
 		}
 		registry.node_up = true;
@@ -315,6 +317,10 @@ int ib_close_device(struct ib_ucontext *ucontext)
 				left, names[k], left > 1 ? "s" : "");
 	}
 	cnt_dec(dev->stat, FL_CNT_ctx);
+	/* the last one: whatever was mapped has been unmapped, or the accounts of ours are wrong */
+	if (!__atomic_load_n(&dev->stat->counter[FL_CNT_ctx], __ATOMIC_RELAXED) && ib_dma_mapped(&dev->umem))
+		fl_err("%s: closed with %llu pages mapped for DMA: a leak of the device's own", dev->name,
+		       (unsigned long long)ib_dma_mapped(&dev->umem));
 	free(ucontext);
 	return 0;
 }

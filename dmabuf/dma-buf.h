@@ -11,7 +11,8 @@
  *			likes to; the importer unmaps, and maps again when it needs it.
  *   pinned		ops without invalidate_mappings; pins, then maps. Nothing moves while it is pinned.
  *   pinned-revocable	ops with invalidate_mappings; pins, then maps. An invalidation while it is pinned
- *			means that the memory is gone for good.
+ *			means that the memory is gone for good. (Between attach and pin it is a move like any
+ *			other, and the pin that follows is as good.)
  *
  * THE RULES. Those marked * abort in debug builds (-Ddebug_locks=true) where they are broken.
  *

@@ -41,7 +41,8 @@ struct hca_engine {
 	_Atomic uint32_t vain;	/* of these, in a row without anything coming in */
 };
 
-static struct fl_mutex start_lock = FL_MUTEX_INIT(LOCK_LEAF);
+/* like the registry's: a new thread's stack is taken out of implicit regions, by their locks */
+static struct fl_mutex start_lock = FL_MUTEX_INIT(LOCK_REGISTRY);
 
 /* QPs that owe an ACK for the batch this thread is taking in. */
 static __thread struct hca_qp *ack_list __attribute__((tls_model("initial-exec")));
@@ -257,7 +258,7 @@ int engine_start(struct hca_node *node)
 /* In the child of a fork: the parent's thread is not here, its descriptors are copies. */
 void engine_fork_child(struct hca_node *node)
 {
-	fl_mutex_init(&start_lock, LOCK_LEAF);
+	fl_mutex_init(&start_lock, LOCK_REGISTRY);
 	ack_list = NULL;
 	if (!node->engine)
 		return;

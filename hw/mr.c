@@ -34,13 +34,18 @@ static pthread_cond_t ref_cond = PTHREAD_COND_INITIALIZER;
 /* In a new process, or the child of a fork, which forgets the parent's. */
 int mr_table_init(uint32_t entries)
 {
+	struct hca_mr *_Atomic *parents = mrs.chunks;
+
 	fl_mutex_init(&mrs.lock, LOCK_MR_TABLE);
 	fl_mutex_init(&ref_lock, LOCK_LEAF);
 	pthread_cond_init(&ref_cond, NULL);
-	mrs.chunks = calloc(entries / MR_CHUNK, sizeof(*mrs.chunks));
+	free(mrs.line);
+	mrs.chunks = calloc(entries / MR_CHUNK + 1, sizeof(*mrs.chunks));
 	mrs.line = malloc(entries * sizeof(*mrs.line));
 	if (!mrs.chunks || !mrs.line)
 		return -ENOMEM;
+	/* the parent's objects point into its MRs: they are kept, behind ours */
+	mrs.chunks[entries / MR_CHUNK] = (struct hca_mr *)(void *)parents;
 	mrs.entries = entries;
 	mrs.first = mrs.count = 0;
 	mrs.fresh = 1; /* no key is 0, nor a small number that a user's bug would hit */

@@ -11,8 +11,10 @@
 #include <stddef.h>
 #include <sys/shm.h>
 #include <unistd.h>
+#include "faultline/segment.h"
 #include "mm/mm_internal.h"
 #include "preload/preload.h"
+#include "util/lock.h"
 
 static pid_t owner; /* in a child that nobody told us of (vfork, a raw clone) we do nothing */
 static MM_THREAD bool inside;
@@ -29,6 +31,14 @@ static uint64_t shm_end(uint64_t start)
 	return start + ((ds.shm_segsz + PAGE_SIZE - 1) & PAGE_MASK);
 }
 
+_Thread_local __attribute__((tls_model("initial-exec"))) struct faultline_hazard *mm_hazard;
+
+static bool amid_access(void)
+{
+	return mm_hazard && __atomic_load_n(&mm_hazard->start, __ATOMIC_RELAXED) !=
+				    __atomic_load_n(&mm_hazard->end, __ATOMIC_RELAXED);
+}
+
 static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, const void *caller)
 {
 	struct mmu_notifier_range range = {
@@ -41,15 +51,24 @@ static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, co
 	};
 	bool owed = false;
 
-	/* a call of ours, or of a signal handler over it: the event will come */
-	if (inside)
+	/*
+	 * A call of ours, or of a signal handler over it: the event will come. So also when a handler has
+	 * interrupted us with a lock held, which may be one that is taken below; but amid an access, with nothing
+	 * but its queue pair's held, the event would be read only when that access is over.
+	 */
+	if (inside || (fl_locks_held && !amid_access()))
 		return false;
 	inside = true;
 	if (!end)
 		range.end = shm_end(start);
 	if (range.end > start && notifier_overlaps(start, range.end) && getpid() == owner) {
+		/* nobody waits for that access now: it may go on only after us (umem/dma.c) */
+		if (amid_access())
+			__atomic_store_n(&mm_hazard->unmapping, 1, __ATOMIC_SEQ_CST);
 		mmu_notifier_invalidate_range_start(&range);
 		uffd_unregister(start, range.end);
+		if (mm_hazard)
+			__atomic_store_n(&mm_hazard->unmapping, 0, __ATOMIC_SEQ_CST);
 		owed = true;
 	}
 	inside = false;
@@ -67,6 +86,7 @@ void hooks_fork_child(void)
 {
 	owner = getpid();
 	inside = false;
+	mm_hazard = NULL; /* it was in the parent's segment */
 }
 
 void hooks_init(void)

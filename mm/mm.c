@@ -8,6 +8,7 @@ int mm_init(const struct fl_config *cfg)
 
 	if (ret)
 		return ret;
+	vma_init(cfg);
 	pin_init(cfg);
 	uffd_init(cfg);
 	hooks_init();

@@ -32,6 +32,15 @@ struct fl_config;
 int mm_init(const struct fl_config *cfg);
 void mm_fork_child(void);
 
+/*
+ * What this machine has for this user, for who asks before there is a device (`faultline doctor`); nothing of it
+ * stays. 0 or negative errno.
+ */
+int mm_probe_userfaultfd(bool *async); /* async: for memory of every kind, and free (Linux 6.7) */
+int mm_probe_psi(void);
+bool mm_probe_ipc_lock(void); /* RLIMIT_MEMLOCK does not hold */
+bool mm_probe_pagemap_scan(void); /* Linux 6.7 */
+
 /* ---- guarded access ---- */
 
 /*
@@ -151,6 +160,12 @@ extern int mm_stop_dma;
 void mm_mirror_stop_dma(uint32_t *word);
 /* waits (sleeping) until mm_stop_dma is 0 */
 void mm_wait_start_dma(void);
+/*
+ * This thread's announcement of an access, or NULL; umem's to set. In static TLS: a hook looks at it, which may
+ * run in a signal handler on top of the access itself.
+ */
+struct faultline_hazard;
+extern _Thread_local __attribute__((tls_model("initial-exec"))) struct faultline_hazard *mm_hazard;
 /* umem gives mm the way to wait until no access at all is in flight */
 void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end));
 

@@ -97,6 +97,7 @@ unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, 
 int mm_populate(uint64_t start, uint64_t end, bool write, uint64_t *failed);
 /* Touches each page, until one fails: 0 or -EFAULT. */
 int mm_touch(uint64_t start, uint64_t end, bool write);
+void vma_init(const struct fl_config *cfg);
 void vma_fork_child(void);
 
 /* ---- pin.c ---- */

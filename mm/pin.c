@@ -88,7 +88,7 @@ void pin_fork_child(void)
 
 /* ---- the limit ---- */
 
-static bool has_ipc_lock(void)
+bool mm_probe_ipc_lock(void)
 {
 	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct d[2];
@@ -402,7 +402,7 @@ static int reserve(uint64_t bytes)
 
 	fl_lock(&pin_lock);
 	if (bytes > limit || pinned_bytes > limit - bytes) {
-		if (limit != RLIM_INFINITY && !has_ipc_lock())
+		if (limit != RLIM_INFINITY && !mm_probe_ipc_lock())
 			err = over_limit(bytes, "of this process");
 	}
 	if (!err)

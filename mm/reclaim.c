@@ -151,6 +151,15 @@ static int open_psi(void)
 	return fd;
 }
 
+int mm_probe_psi(void)
+{
+	int fd = open_psi();
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
+}
+
 /* Has a thread of ours waited for a disk or swap since the last call? */
 static bool has_stalled(void)
 {

@@ -41,6 +41,7 @@ static uint32_t no_mirror, *stop_mirror = &no_mirror;
 static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
 static char wanted[sizeof(((struct fl_config *)0)->notifier)] = "auto";
+static bool without_wp_async;
 static int start_error; /* why it does not run */
 static void *stack;
 static sem_t thread_ready;
@@ -180,7 +181,7 @@ static int start_thread(void)
 
 /* ---- the descriptor ---- */
 
-static int open_uffd(void)
+static int open_uffd(bool *async)
 {
 	static const uint64_t events =
 		UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP;
@@ -197,15 +198,26 @@ static int open_uffd(void)
 		fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return -errno;
-	for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++) {
+	for (size_t i = without_wp_async; i < sizeof(features) / sizeof(features[0]); i++) {
 		struct uffdio_api api = {.api = UFFD_API, .features = events | features[i]};
 
-		if (!ioctl((int)fd, UFFDIO_API, &api))
+		if (!ioctl((int)fd, UFFDIO_API, &api)) {
+			*async = features[i] == UFFD_FEATURE_WP_ASYNC;
 			return (int)fd;
+		}
 		err = errno;
 	}
 	close((int)fd);
 	return -err;
+}
+
+int mm_probe_userfaultfd(bool *async)
+{
+	int fd = open_uffd(async);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? fd : 0;
 }
 
 bool uffd_runs(void)
@@ -229,6 +241,8 @@ static void complain(bool loud)
 
 bool uffd_start(bool loud)
 {
+	bool async;
+
 	if (state == UFFD_RUNS)
 		return true;
 	if (state == UFFD_NOT_TRIED) {
@@ -237,7 +251,7 @@ bool uffd_start(bool loud)
 			fl_info("memory events: none, by the setting 'notifier'");
 			return false;
 		}
-		uffd = open_uffd();
+		uffd = open_uffd(&async);
 		start_error = uffd < 0 ? uffd : start_thread();
 		if (!start_error) {
 			state = UFFD_RUNS;
@@ -253,6 +267,7 @@ bool uffd_start(bool loud)
 
 void uffd_init(const struct fl_config *cfg)
 {
+	without_wp_async = fl_config_lists(cfg->without, "wp-async");
 	if (cfg->notifier[0])
 		memcpy(wanted, cfg->notifier, sizeof(wanted));
 }

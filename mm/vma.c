@@ -247,6 +247,15 @@ unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, 
 	return 1;
 }
 
+bool mm_probe_pagemap_scan(void)
+{
+	struct page_region run;
+	uint64_t next, page = (uintptr_t)&run & PAGE_MASK;
+
+	vma_absent_runs(page, page + PAGE_SIZE, &run, 1, &next);
+	return proc_fd(&pagemap_fd, "/proc/self/pagemap") >= 0 && !__atomic_load_n(&no_scan, __ATOMIC_RELAXED);
+}
+
 static bool has_swap(void)
 {
 	struct sysinfo si;
@@ -316,15 +325,16 @@ int mm_touch(uint64_t start, uint64_t end, bool write)
 	return 0;
 }
 
+static int populate_known; /* 1 yes, 2 no */
+
 static bool can_populate(void)
 {
-	static int known; /* 1 yes, 2 no */
-	int k = __atomic_load_n(&known, __ATOMIC_RELAXED);
+	int k = __atomic_load_n(&populate_known, __ATOMIC_RELAXED);
 
 	if (!k) {
 		/* a length of 0 is checked for nothing but the advice */
 		k = madvise((void *)PAGE_SIZE, 0, MADV_POPULATE_READ) ? 2 : 1;
-		__atomic_store_n(&known, k, __ATOMIC_RELAXED);
+		__atomic_store_n(&populate_known, k, __ATOMIC_RELAXED);
 	}
 	return k == 1;
 }
@@ -377,4 +387,12 @@ int mm_populate(uint64_t start, uint64_t end, bool write, uint64_t *failed)
 	if (failed)
 		*failed = good;
 	return ret; /* 0: what failed before is there by now; the rest is the caller's next try */
+}
+
+void vma_init(const struct fl_config *cfg)
+{
+	no_query |= fl_config_lists(cfg->without, "procmap-query");
+	no_scan |= fl_config_lists(cfg->without, "pagemap-scan");
+	if (fl_config_lists(cfg->without, "populate"))
+		populate_known = 2;
 }

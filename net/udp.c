@@ -18,7 +18,7 @@
 #include "net/udp.h"
 #include "util/cancel.h"
 
-#define UDP_BUF	     (8 << 20)
+#define UDP_BUF	     NET_SOCKET_BUFFER
 #define WINDOW_MIN   16
 #define WINDOW_BYTES (RING_BYTES / 4)
 

@@ -72,7 +72,7 @@ add_module() { # name
 	mv "$work/$1.ko" "$root/modules/$number-$1.ko"
 	number=$((number + 1))
 }
-for module in virtio_pci virtio_net crc32c-intel ib_uverbs rdma_rxe; do
+for module in virtio_net ib_uverbs rdma_rxe sch_netem; do
 	add_module "$module"
 done
 
@@ -93,7 +93,7 @@ cp "$(command -v busybox)" "$root/bin/busybox"
 for applet in sh cat ls mount ip ping ping6 mkdir sleep kill ps grep insmod chmod timeout dmesg nc; do
 	ln -sf busybox "$root/bin/$applet"
 done
-for program in rdma ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_devinfo ib_write_bw \
+for program in rdma tc ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_devinfo ib_write_bw \
 	ib_read_bw ib_send_bw ib_atomic_lat ib_send_lat; do
 	path=$(PATH=$PATH:/sbin:/usr/sbin command -v "$program") || fail "$program is not installed"
 	add_program "$path"

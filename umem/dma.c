@@ -11,10 +11,12 @@
  * rest share the last one, with a lock held from begin to end.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,6 +26,7 @@
 
 #define SHARED_SLOT (FAULTLINE_MAX_HAZARDS - 1)
 #define SPINS	    200
+#define ASK_SPINS   4096
 
 #define MAX_PEERS   (sizeof(((struct faultline_peers *)0)->hazard) / sizeof(struct faultline_hazard))
 
@@ -49,7 +52,7 @@ static void thread_exit(void *arg)
 {
 	struct faultline_hazard *h = mine.slot;
 
-	mine.slot = NULL;
+	mine.slot = mm_hazard = NULL;
 	if (!h || mine.generation != generation)
 		return;
 	__atomic_fetch_sub(&claimed, 1, __ATOMIC_RELAXED);
@@ -100,7 +103,7 @@ static __attribute__((noinline)) struct faultline_hazard *claim(void)
 			continue;
 		__atomic_fetch_add(&claimed, 1, __ATOMIC_RELAXED);
 		raise_used(i + 1);
-		mine.slot = &hazards[i];
+		mine.slot = mm_hazard = &hazards[i];
 		mine.generation = generation;
 		pthread_setspecific(exit_key, mine.slot);
 		return mine.slot;
@@ -235,14 +238,48 @@ void dma_wait_peers(void)
 
 /* ---- waiting ---- */
 
+/*
+ * A signal handler that takes memory away amid an access of its thread: the access goes on when the handler
+ * returns, the handler when the memory is gone, and that waits for the access. What is written then is the
+ * handler's doing: the access is not waited for. A hook tells (mm/hooks.c). Without one the thread sleeps in
+ * its system call until userfaultfd's event has been read, and the kernel is asked for that, now and then.
+ */
+static bool waits_for_us(const struct faultline_hazard *h, unsigned spins)
+{
+	static const char *const calls[] = {"9 ", "11 ", "12 ", "25 ", "28 ", "67 "}; /* of x86-64 */
+	char path[48], text[8] = "";
+	ssize_t n;
+	int fd;
+
+	if (__atomic_load_n(&h->unmapping, __ATOMIC_SEQ_CST))
+		return true;
+	if (spins % ASK_SPINS)
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/task/%u/syscall", __atomic_load_n(&h->owner, __ATOMIC_RELAXED));
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	/* mmap, munmap, brk, mremap, madvise, shmdt */
+	for (size_t i = 0; n > 0 && i < sizeof(calls) / sizeof(calls[0]); i++)
+		if (!strncmp(text, calls[i], strlen(calls[i])))
+			return true;
+	return false;
+}
+
 void dma_wait_range(uint64_t start, uint64_t end)
 {
 	unsigned n = __atomic_load_n(&used, __ATOMIC_SEQ_CST), spins = 0;
 
 	/* Not for our own: a signal handler that unmaps what the copy it interrupted works on. */
-	for (unsigned i = 0; i < n; i++)
-		while (&hazards[i] != mine.slot && overlaps(&hazards[i], start, end))
+	for (unsigned i = 0; i < n; i++) {
+		while (&hazards[i] != mine.slot && overlaps(&hazards[i], start, end)) {
 			relax(&spins);
+			if (waits_for_us(&hazards[i], spins))
+				break;
+		}
+	}
 	wait_peers(peer_overlaps, &(struct range){start, end});
 }
 

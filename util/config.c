@@ -107,6 +107,24 @@ static const char *check_provoke(const char *v)
 	return provoke_parse(v, &p);
 }
 
+static const char *check_without(const char *v)
+{
+	static const char *const words[] = {FL_WITHOUT};
+
+	for (const char *p = v; *p; p += strcspn(p, ",")) {
+		size_t n, i;
+
+		p += *p == ',';
+		n = strcspn(p, ",");
+		for (i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+			if (strlen(words[i]) == n && !strncmp(p, words[i], n))
+				break;
+		if (i == sizeof(words) / sizeof(words[0]))
+			return "must be a list of wp-async, pagemap-scan, procmap-query, populate";
+	}
+	return NULL;
+}
+
 static const char *check_fault_model(const char *v)
 {
 	return one_of(v, "ideal", "connectx", NULL) ? NULL : "must be ideal or connectx";
@@ -135,6 +153,10 @@ static const struct setting settings[] = {
 	 "how pinned memory is pinned: auto, io_uring or mlock"},
 	{"notifier", "FAULTLINE_NOTIFIER", FIELD(notifier), false, check_notifier, "auto",
 	 "how changes of mappings are noticed: auto, userfaultfd or none"},
+	{"iommu_aperture", "FAULTLINE_IOMMU_APERTURE", FIELD(iommu_aperture_kib), true, NULL, "0",
+	 "KiB that a device can have mapped for DMA at a time; 0: all memory"},
+	{"without", "FAULTLINE_WITHOUT", FIELD(without), false, check_without, "",
+	 "kernel features to do without: wp-async,pagemap-scan,procmap-query,populate"},
 	{"fault_model", "FAULTLINE_FAULT_MODEL", FIELD(fault_model), false, check_fault_model, "ideal",
 	 "how page faults show on the wire: ideal, or connectx, with its pitfalls"},
 	{"fault_rnr", "FAULTLINE_FAULT_RNR", FIELD(fault_rnr_ms), true, NULL, "100",

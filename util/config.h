@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct fl_config {
 	char device[128]; /* profiles, comma separated: "mlx5", "mlx5,irdma"; default "mlx5" */
@@ -22,6 +23,8 @@ struct fl_config {
 	char impair[128]; /* "": packets go unharmed; else see impairment.h */
 	char pin[16];	  /* "auto", "io_uring", "mlock" */
 	char notifier[16]; /* "auto", "userfaultfd", "none" */
+	char without[64]; /* what of the kernel to pretend is not there, comma separated: FL_WITHOUT */
+	uint32_t iommu_aperture_kib; /* DMA mapped at a time, for each device; 0: all */
 	char provoke[256]; /* util/provoke.h; "": nothing */
 	char fault_model[16]; /* "ideal", "connectx": hw/fault_model.h */
 	uint32_t fault_rnr_ms; /* a responder's fault that takes longer is told to a peer that asks again */
@@ -29,6 +32,21 @@ struct fl_config {
 	uint32_t fault_patience_ms; /* and one that takes longer is not vouched for any more */
 	char report[108]; /* abstract UNIX address of `faultline run`, which wants the segment; "": none */
 };
+
+/* Linux 6.7, 6.7, 6.11, 5.14: what is done where they lack can be had anywhere */
+#define FL_WITHOUT "wp-async", "pagemap-scan", "procmap-query", "populate"
+/* is the word in the list with commas? */
+static inline bool fl_config_lists(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = list; p; p = strchr(p, ',')) {
+		p += *p == ',';
+		if (!strncmp(p, word, n) && (!p[n] || p[n] == ','))
+			return true;
+	}
+	return false;
+}
 
 /*
  * For a command that refuses to go on with a setting that cannot be: set before fl_config_load(), it gives

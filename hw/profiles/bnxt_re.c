@@ -2,18 +2,19 @@
 /*
  * Broadcom BCM57508 (Thor) with the kernel's bnxt_re: no ODP, no UC; a dma-buf is pinned.
  *
- * From drivers/infiniband/hw/bnxt_re of Linux: attributes and the port's are bnxt_re_query_device() and
- * bnxt_re_query_port() in ib_verbs.c; sizes of regions, pages and messages BNXT_RE_MAX_MR_SIZE,
- * BNXT_RE_PAGE_SIZE_SUPPORTED and BNXT_RE_MAX_MR_SIZE_LOW in bnxt_re.h; 6 SGEs a request without
- * variable-sized WQEs, in qplib_fp.h; dma-buf bnxt_re_reg_user_mr_dmabuf() in ib_verbs.c. Inline data:
- * BNXT_RE_MAX_INLINE_SIZE of rdma-core's provider; which verbs there are: bnxt_re_cntx_ops in its main.c.
- * It refuses a QP type in bnxt_re_check_qp_limits(), which decides for EINVAL and does not tell errno;
- * here errno is told. All other counts are the firmware's, other on each board: round figures here,
- * the runtime's own where they are lower (QPs, MRs).
+ * From drivers/infiniband/hw/bnxt_re of Linux: attributes and the port's are
+ * bnxt_re_query_device() and bnxt_re_query_port() in ib_verbs.c; sizes of regions, pages and
+ * messages BNXT_RE_MAX_MR_SIZE, BNXT_RE_PAGE_SIZE_SUPPORTED and BNXT_RE_MAX_MR_SIZE_LOW in
+ * bnxt_re.h; 6 SGEs a request without variable-sized WQEs, in qplib_fp.h; dma-buf
+ * bnxt_re_reg_user_mr_dmabuf() in ib_verbs.c. Inline data: BNXT_RE_MAX_INLINE_SIZE of rdma-core's
+ * provider; which verbs there are: bnxt_re_cntx_ops in its main.c. It refuses a QP type in
+ * bnxt_re_check_qp_limits(), which decides for EINVAL and does not tell errno; here errno is told.
+ * All other counts are the firmware's, other on each board: round figures here, the runtime's own
+ * where they are lower (QPs, MRs).
  *
- * Atomics are those with PCIe atomics enabled up to the root port (atomic with regard to CPUs, too: GLOB).
- * Not claimed: memory windows, fast registration, raw packets, notification of N completions, QPs that
- * change their size.
+ * Atomics are those with PCIe atomics enabled up to the root port (atomic with regard to CPUs,
+ * too: GLOB). Not claimed: memory windows, fast registration, raw packets, notification of N
+ * completions, QPs that change their size.
  */
 #include "hw/profiles/profiles.h"
 

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Amazon's Elastic Fabric Adapter with the kernel's efa: datagrams only. No RC, no ODP, no atomics, no shared
- * receive queues; a dma-buf is pinned.
+ * Amazon's Elastic Fabric Adapter with the kernel's efa: datagrams only. No RC, no ODP, no
+ * atomics, no shared receive queues; a dma-buf is pinned.
  *
- * From drivers/infiniband/hw/efa of Linux: efa_query_device(), efa_query_port(), the access flags in
- * efa_alloc_mr() and efa_reg_user_mr_dmabuf(), all in efa_verbs.c; the node is of type "unspecified", and
- * so are transport and link layer; GUIDs are 0. rdma-core's providers/efa: QP types and their errno in
- * efa_create_qp() and efa_check_qp_attr(), which verbs there are in efa_ctx_ops. Counts are the
- * firmware's, other on each generation: those that small instances list, or round figures.
+ * From drivers/infiniband/hw/efa of Linux: efa_query_device(), efa_query_port(), the access flags
+ * in efa_alloc_mr() and efa_reg_user_mr_dmabuf(), all in efa_verbs.c; the node is of type
+ * "unspecified", and so are transport and link layer; GUIDs are 0. rdma-core's providers/efa: QP
+ * types and their errno in efa_create_qp() and efa_check_qp_attr(), which verbs there are in
+ * efa_ctx_ops. Counts are the firmware's, other on each generation: round figures.
  *
- * What is not as there. Addresses: its GIDs are its own, these are RoCE v2 addresses (one, index 0). A
- * datagram there holds up to the device's MTU (8.8 KB), here one packet, 4096 bytes, and max_msg_sz says
- * so. SRD, its reliable datagram, is made by efadv_create_qp_ex() of libefa, which knows an EFA by its
- * provider's functions and refuses any other device (EOPNOTSUPP); ibv_create_qp() refuses IBV_QPT_DRIVER
- * there as here. So there is no SRD here, and RDMA READ and WRITE, which only SRD can do, neither, though
- * regions take the access flags.
+ * What is not as there. Addresses: its GIDs are its own, these are RoCE v2 addresses (one, index
+ * 0). A datagram there holds up to the device's MTU (8.8 KB), here one packet, 4096 bytes, and
+ * max_msg_sz says so. SRD, its reliable datagram, is made by efadv_create_qp_ex() of libefa, which
+ * knows an EFA by its provider's functions and refuses any other device (EOPNOTSUPP);
+ * ibv_create_qp() refuses IBV_QPT_DRIVER there as here. So there is no SRD here, and RDMA READ and
+ * WRITE, which only SRD can do, neither, though regions take the access flags.
  */
 #include "hw/profiles/profiles.h"
 

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Intel E810, RoCE v2, with the kernel's irdma (second generation of its hardware): no ODP, no atomics,
- * no shared receive queues, no UC; a dma-buf is pinned, and can be revoked.
+ * Intel E810, RoCE v2, with the kernel's irdma (second generation of its hardware): no ODP, no
+ * atomics, no shared receive queues, no UC; a dma-buf is pinned, and can be revoked.
  *
  * From drivers/infiniband/hw/irdma of Linux 7.0: which attributes there are, and the port's, are
- * irdma_query_device() and irdma_query_port() in verbs.c; read limits ICRDMA_MAX_IRD_SIZE and _ORD_SIZE in
- * icrdma_hw.h; sizes of queues, SGEs, inline data and messages what irdma_sc_dev_init() in ctrl.c sets
- * from defs.h and user.h (a WQE of 8 quanta in a queue of 32768 - 258); dma-buf
- * irdma_reg_user_mr_dmabuf() in verbs.c, revocable since "RDMA/irdma: Add support for revocable pinned
- * dmabuf import" (March 2026). QP types and their errno: irdma_ucreate_qp() in rdma-core's
- * providers/irdma/uverbs.c; which verbs there are: irdma_uctx_ops in umain.c; flags of an extended CQ:
- * umain.h. Counts of CQs, PDs and AHs, and the firmware's version, are as an E810 lists them; of QPs and MRs
- * the runtime's own are lower. max_res_rd_atom and local_ca_ack_delay are 0 there, too.
+ * irdma_query_device() and irdma_query_port() in verbs.c; read limits ICRDMA_MAX_IRD_SIZE and
+ * _ORD_SIZE in icrdma_hw.h; sizes of queues, SGEs, inline data and messages what
+ * irdma_sc_dev_init() in ctrl.c sets from defs.h and user.h (a WQE of 8 quanta in a queue of 32768
+ * - 258); dma-buf irdma_reg_user_mr_dmabuf() in verbs.c, revocable since "RDMA/irdma: Add support
+ * for revocable pinned dmabuf import" (March 2026). QP types and their errno: irdma_ucreate_qp()
+ * in rdma-core's providers/irdma/uverbs.c; which verbs there are: irdma_uctx_ops in umain.c; flags
+ * of an extended CQ: umain.h. Counts of
+ * PDs, AHs and CQEs, and the firmware's version, are as an E810 lists them, of CQs a figure of that
+ * kind; of QPs and MRs the runtime's own are lower. max_res_rd_atom and local_ca_ack_delay are 0 there,
+ * too.
  *
- * Not claimed: memory windows and fast registration (kernel: MEM_WINDOW, MEM_MGT_EXTENSIONS), multicast.
+ * Not claimed: memory windows and fast registration (kernel: MEM_WINDOW, MEM_MGT_EXTENSIONS),
+ * multicast.
  */
 #include "hw/profiles/profiles.h"
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Microsoft Azure's network adapter with the kernel's mana_ib: RC only (UD and the management QP are the
- * kernel's own), no ODP, no atomics, no shared receive queues, no inline data; a dma-buf is pinned.
+ * Microsoft Azure's network adapter with the kernel's mana_ib: RC only (UD and the management QP
+ * are the kernel's own), no ODP, no atomics, no shared receive queues, no inline data; a dma-buf
+ * is pinned.
  *
- * From drivers/infiniband/hw/mana of Linux: mana_ib_query_device() and mana_ib_query_port() in main.c,
- * MANA_IB_MAX_MR_SIZE, PAGE_SZ_BM and MANA_CA_ACK_DELAY in mana_ib.h, VALID_MR_FLAGS and
- * mana_ib_reg_user_mr_dmabuf() in mr.c. A completion queue can have as many entries as a QP. Which QP
- * types and verbs there are: mana_create_qp() in qp.c and mana_ctx_ops in mana.c of rdma-core's provider;
- * its wr.c refuses an atomic with EINVAL. max_msg_sz and port_cap_flags the driver leaves 0; a program that
- * asks for the size of a message would take that for "none", so 2^30 is said. All other counts are the
- * firmware's: round figures here, the runtime's own where they are lower (QPs, MRs).
+ * From drivers/infiniband/hw/mana of Linux: mana_ib_query_device() and mana_ib_query_port() in
+ * main.c, MANA_IB_MAX_MR_SIZE, PAGE_SZ_BM and MANA_CA_ACK_DELAY in mana_ib.h, VALID_MR_FLAGS and
+ * mana_ib_reg_user_mr_dmabuf() in mr.c. A completion queue can have as many entries as a QP. Which
+ * QP types and verbs there are: mana_create_qp() in qp.c and mana_ctx_ops in mana.c of rdma-core's
+ * provider; its wr.c refuses an atomic with EINVAL. max_msg_sz and port_cap_flags the driver
+ * leaves 0; a program that asks for the size of a message would take that for "none", so 2^30 is
+ * said. All other counts are the firmware's: round figures here, the runtime's own where they are
+ * lower (QPs, MRs).
  */
 #include "hw/profiles/profiles.h"
 

@@ -192,7 +192,8 @@ struct faultline_hazard {
 	uint64_t start, end;
 	uint32_t key;
 	uint32_t owner; /* thread id; 0: free */
-	uint8_t pad[40];
+	uint32_t unmapping; /* the thread takes memory away amid the access: in a signal handler */
+	uint8_t pad[36];
 } __attribute__((aligned(64)));
 
 /*

@@ -6,7 +6,7 @@ docs=$(dirname "$0")/../../docs
 
 # in mdoc a long option is written "Fl -name"
 options() { "$FAULTLINE" "$1" --help | grep -o -- '--[a-z][a-z-]*' | sort -u | sed 's/^--//'; }
-for c in run stat devices; do
+for c in run stat top devices doctor; do
 	for o in $(options $c); do
 		[ "$o" = help ] || grep -Eq "Fl -$o( |\$)" "$docs/faultline-$c.1" || fail "faultline-$c.1: no --$o"
 	done

@@ -86,6 +86,14 @@ try:
     assert [p["pid"] for p in stat_json(str(leak.pid))] == [leak.pid]
     os.kill(leak.pid, signal.SIGCONT)
 
+    # top: as many tables as asked for; 100 packets between two looks, and nothing else
+    r = subprocess.run([FAULTLINE, "top", "-n", "2", "-d", "0.2"], capture_output=True, text=True, env=ENV, timeout=20)
+    rows = [l.split() for l in r.stdout.splitlines() if l.split()[0] == str(leak.pid)]
+    assert r.returncode == 0 and len(rows) == 2 and r.stdout.count("PROGRAM") == 2, r
+    assert rows[1][1:3] == ["stub", "mlx5_fl0"] and rows[0][4] == "0", rows
+    rate = [float(x) for x in rows[1][3:11]]
+    assert 20 < rate[1] <= 500 and sum(rate) == rate[1], rows
+
     # killed: it is gone
     leak.kill()
     leak.wait()

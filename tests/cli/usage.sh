@@ -3,7 +3,7 @@
 # Help goes to standard output with status 0; bad usage is status 2 with a hint on standard error.
 . "$(dirname "$0")/lib.sh"
 
-for c in '' run stat devices; do
+for c in '' run stat top devices doctor; do
 	# shellcheck disable=SC2086
 	expect 0 "$FAULTLINE" $c --help
 	says out '^Usage: faultline'
@@ -31,6 +31,9 @@ expect 2 "$FAULTLINE" run --config /nonexistent -- true
 says err '/nonexistent'
 expect 2 "$FAULTLINE" stat a b
 expect 2 "$FAULTLINE" devices extra
+expect 2 "$FAULTLINE" doctor extra
+expect 2 "$FAULTLINE" top -d 0
+expect 2 "$FAULTLINE" top -n none
 
 expect 0 "$FAULTLINE" devices
 says out '^PROFILE' '^mlx5 ' '^rxe ' '^DEVICE' '^mlx5_fl0 '

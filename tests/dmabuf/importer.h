@@ -56,7 +56,7 @@ static inline void importer_invalidate(struct dma_buf_attachment *attach)
 	struct importer *im = attach->importer_priv;
 
 	im->told++;
-	im->revoked = im->kind == REVOCABLE;
+	im->revoked = im->kind == REVOCABLE && im->pinned; /* before its pin it is a move, as any other */
 	importer_unmap_locked(im);
 }
 

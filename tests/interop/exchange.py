@@ -28,3 +28,11 @@ def run(runner, program):
         for case in CASES:
             runner.case(f"exchange-{case}", lambda serves: pair(runner, program, case, v6, serves), v6,
                         case.startswith("uc") or case == "rc-gone")
+
+
+LOSSY = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-burst", "rc-rnr")
+
+
+def run_lossy(runner, program):
+    for case in LOSSY:
+        runner.case(f"lossy_exchange-{case}", lambda serves: pair(runner, program, case, False, serves), False)

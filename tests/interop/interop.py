@@ -39,6 +39,9 @@ TOOLS = {
     "send_lat": "ib_send_lat -x GID -F -n 200 -s 2000",
 }
 ONE_WAY = ["write_bw_uc", "send_bw_ud"]  # only the client sends: nothing is acknowledged
+# over a wire that loses and repeats what the guest sends: requests of its own, answers to ours
+LOSSY = "loss 3% duplicate 1%"
+LOSSY_TOOLS = ["rc_pingpong", "write_bw", "read_bw", "send_bw_both"]
 V6 = ["rc_pingpong", "uc_pingpong", "ud_pingpong", "write_bw", "read_bw", "atomic_lat"]
 
 
@@ -130,12 +133,26 @@ class Runner:
                               name in ONE_WAY)
 
 
+    def lossy(self, on):
+        code, text = self.guest.run(f"tc qdisc {'add' if on else 'del'} dev eth0 root" + (f" netem {LOSSY}" if on else ""))
+        if code:
+            raise RuntimeError(f"tc: {text}")
+
+    def lossy_tools(self):
+        for name in LOSSY_TOOLS:
+            self.case(f"lossy_{name}", lambda serves: self.pair(name, TOOLS[name], False, serves), False)
+
+
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the guest goes too
     guest = g.Guest(DIRECTORY, [EXCHANGE], 1500)
     runner = Runner(guest)
     runner.tools()
     exchange.run(runner, EXCHANGE)
+    runner.lossy(True)
+    runner.lossy_tools()
+    exchange.run_lossy(runner, EXCHANGE)
+    runner.lossy(False)
     print(f"interop: {runner.passed} passed, {runner.failed} failed; the kernel's is "
           f"{open(os.path.join(DIRECTORY, 'version')).read().strip()}")
     return 1 if runner.failed else 0

@@ -39,6 +39,8 @@ static inline void mm_start(const char *pin)
 {
 	struct fl_config cfg = {.notifier = "auto"};
 
+	if (getenv("FAULTLINE_WITHOUT"))
+		snprintf(cfg.without, sizeof(cfg.without), "%s", getenv("FAULTLINE_WITHOUT"));
 	snprintf(cfg.pin, sizeof(cfg.pin), "%s", pin);
 	CHECK(mm_init(&cfg) == 0);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Collision of faults and invalidations: threads take memory away and put other memory in its place
- * while others fault and access it as the device does. The property: once munmap() has returned and
- * the place is mapped anew, no page of it is present in the table that was not faulted in since, and
- * so no access goes to the new memory by an old entry. argument: seconds to run.
+ * while others fault and access it as the device does, and one looks for reclaimed pages. The property: once
+ * munmap() has returned and the place is mapped anew, no page of it is present in the table that was not
+ * faulted in since, and so no access goes to the new memory by an old entry. argument: seconds to run.
  */
 #include "tests/umem/umemtest.h"
 
@@ -94,16 +94,26 @@ static void *changer(void *arg)
 	return NULL;
 }
 
+/* what the kernel has reclaimed, and what it only seems so: pages that are gone or not there yet */
+static void *reclaimer(void *arg)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+		mm_reclaim_scan();
+	return NULL;
+}
+
 static void run(bool rude, double seconds)
 {
-	pthread_t t[CHANGERS * 2];
+	pthread_t t[CHANGERS * 2], scan;
 
 	for (int i = 0; i < CHANGERS; i++) {
 		pthread_create(&t[i], NULL, changer, &area[i]);
 		pthread_create(&t[CHANGERS + i], NULL, rude ? device : polite, &area[i]);
 	}
+	pthread_create(&scan, NULL, reclaimer, NULL);
 	usleep((unsigned)(seconds * 1e6));
 	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(scan, NULL);
 	for (int i = 0; i < CHANGERS * 2; i++)
 		pthread_join(t[i], NULL);
 }
@@ -153,7 +163,8 @@ int main(int argc, char **argv)
 	ib_umem_release(&odp->umem);
 	CHECK(cnt(FL_CNT_dma_maps) == cnt(FL_CNT_dma_unmaps));
 	CHECK(cnt(FL_CNT_mapped_pages) == 0);
-	fprintf(stderr, "%lu accesses, %lu looks, %lu pages faulted, %lu invalidated\n", accesses, checks,
-		cnt(FL_CNT_page_faults), cnt(FL_CNT_page_invalidations));
+	CHECK(cnt(FL_CNT_reclaim_scans) > 0);
+	fprintf(stderr, "%lu accesses, %lu looks, %lu pages faulted, %lu invalidated, %lu looks for reclaimed ones\n",
+		accesses, checks, cnt(FL_CNT_page_faults), cnt(FL_CNT_page_invalidations), cnt(FL_CNT_reclaim_scans));
 	return 0;
 }

@@ -175,8 +175,10 @@ static void *holder(void *arg)
 	struct faultline_hazard *h = dma_begin(16 * P, 17 * P, KEY);
 
 	__atomic_store_n(&entered, 1, __ATOMIC_SEQ_CST);
-	usleep(50000);
-	__atomic_store_n(&entered, 2, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&entered, __ATOMIC_SEQ_CST) == 1)
+		sched_yield();
+	usleep(20000);
+	__atomic_store_n(&entered, 3, __ATOMIC_SEQ_CST);
 	dma_end(h);
 	return NULL;
 }
@@ -193,12 +195,12 @@ static void waits(void)
 		dma_wait_range(15 * P, 16 * P); /* beside it */
 		dma_wait_range(17 * P, 18 * P);
 		dma_wait_key(KEY + 1);
-		CHECK(__atomic_load_n(&entered, __ATOMIC_SEQ_CST) == 1);
+		CHECK(__atomic_exchange_n(&entered, 2, __ATOMIC_SEQ_CST) == 1);
 		if (i)
 			dma_wait_range(0, 16 * P + 1);
 		else
 			dma_wait_key(KEY);
-		CHECK(__atomic_load_n(&entered, __ATOMIC_SEQ_CST) == 2);
+		CHECK(__atomic_load_n(&entered, __ATOMIC_SEQ_CST) == 3);
 		pthread_join(t, NULL);
 	}
 }

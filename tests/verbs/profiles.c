@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Each device profile answers as its driver does: what is expected is written down here once more, by
- * hand, as seen from a program. All devices are open at once in this process, and send to each other.
+ * Each device profile answers as its driver does: what is expected is written down here once more,
+ * by hand, as seen from a program. All devices are open at once in this process, and send to each
+ * other.
  */
 #include "tests/verbs/test.h"
 
@@ -18,47 +19,50 @@ struct expected {
 	enum ibv_atomic_cap atomics;
 	int rd_atom, init_rd_atom;
 	int rc, uc, ud, driver, xrc;	    /* what ibv_create_qp says */
-	int on_demand, atomic_mr, huge_mr; /* what ibv_reg_mr says to the access flag */
+	int on_demand, implicit, atomic_mr, huge_mr; /* what ibv_reg_mr says to the access flag */
 	int srq, cq_ex, cq_stamps, resize, builders;
 	uint8_t link_layer;
 };
 
 static const struct expected want[NUM] = {
 	[MLX5] = {.name = "mlx5_fl0", .vendor = 0x00fa17, .max_qp_wr = 32768, .max_sge = 30,
-		  .inline_data = 1024, .gid_tbl_len = 256, .max_msg_sz = 1u << 31,
-		  .atomics = IBV_ATOMIC_HCA, .rd_atom = 16, .init_rd_atom = 16,
-		  .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.inline_data = 1024, .gid_tbl_len = 256, .max_msg_sz = 1u << 31,
+		.atomics = IBV_ATOMIC_HCA, .rd_atom = 16, .init_rd_atom = 16,
+		.driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
 	[RXE] = {.name = "rxe_fl0", .vendor = 0xffffff, .max_qp_wr = 1048576, .max_sge = 32,
-		 .inline_data = 512, .gid_tbl_len = 1024, .max_msg_sz = 1u << 31,
-		 .atomics = IBV_ATOMIC_HCA, .rd_atom = 128, .init_rd_atom = 128,
-		 .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .huge_mr = EOPNOTSUPP,
-		 .cq_stamps = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.inline_data = 512, .gid_tbl_len = 1024, .max_msg_sz = 1u << 31,
+		.atomics = IBV_ATOMIC_HCA, .rd_atom = 128, .init_rd_atom = 128,
+		.driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .implicit = EINVAL,
+		.huge_mr = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET},
 	[IRDMA] = {.name = "irdma_fl0", .vendor = 0x8086, .max_qp_wr = 4063, .max_sge = 13,
-		   .inline_data = 101, .gid_tbl_len = 32, .max_msg_sz = 0x7fffffff, .lid = 1,
-		   .atomics = IBV_ATOMIC_NONE, .rd_atom = 127, .init_rd_atom = 255,
-		   .uc = EOPNOTSUPP, .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP,
-		   .on_demand = EOPNOTSUPP, .srq = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
-		   .builders = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.inline_data = 101, .gid_tbl_len = 32, .max_msg_sz = 0x7fffffff, .lid = 1,
+		.atomics = IBV_ATOMIC_NONE, .rd_atom = 127, .init_rd_atom = 255,
+		.uc = EOPNOTSUPP, .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP,
+		.on_demand = EOPNOTSUPP, .implicit = EOPNOTSUPP, .srq = EOPNOTSUPP,
+		.cq_stamps = EOPNOTSUPP, .builders = EOPNOTSUPP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET},
 	[BNXT_RE] = {.name = "bnxt_re_fl0", .vendor = 0x14e4, .max_qp_wr = 65535, .max_sge = 6,
-		     .inline_data = 96, .gid_tbl_len = 256, .max_msg_sz = 1u << 30,
-		     .atomics = IBV_ATOMIC_GLOB, .rd_atom = 126, .init_rd_atom = 126,
-		     .uc = EINVAL, .driver = EINVAL, .xrc = EINVAL, .on_demand = EOPNOTSUPP,
-		     .cq_ex = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
-		     .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.inline_data = 96, .gid_tbl_len = 256, .max_msg_sz = 1u << 30,
+		.atomics = IBV_ATOMIC_GLOB, .rd_atom = 126, .init_rd_atom = 126, .uc = EINVAL,
+		.driver = EINVAL, .xrc = EINVAL, .on_demand = EOPNOTSUPP,
+		.implicit = EOPNOTSUPP, .cq_ex = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET},
 	[MANA] = {.name = "mana_fl0", .vendor = 0x1414, .max_qp_wr = 2048, .max_sge = 15,
-		  .inline_data = 0, .gid_tbl_len = 16, .max_msg_sz = 1u << 30,
-		  .atomics = IBV_ATOMIC_NONE, .rd_atom = 32, .init_rd_atom = 32, .uc = EOPNOTSUPP,
-		  .ud = EOPNOTSUPP, .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP,
-		  .on_demand = EOPNOTSUPP, .huge_mr = EOPNOTSUPP, .srq = EOPNOTSUPP,
-		  .cq_ex = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP, .resize = EOPNOTSUPP,
-		  .builders = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.inline_data = 0, .gid_tbl_len = 16, .max_msg_sz = 1u << 30,
+		.atomics = IBV_ATOMIC_NONE, .rd_atom = 32, .init_rd_atom = 32,
+		.uc = EOPNOTSUPP, .ud = EOPNOTSUPP, .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP,
+		.on_demand = EOPNOTSUPP, .implicit = EOPNOTSUPP, .huge_mr = EOPNOTSUPP,
+		.srq = EOPNOTSUPP, .cq_ex = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
+		.resize = EOPNOTSUPP, .builders = EOPNOTSUPP,
+		.link_layer = IBV_LINK_LAYER_ETHERNET},
 	[EFA] = {.name = "efa_fl0", .vendor = 0x1d0f, .max_qp_wr = 512, .max_sge = 2,
-		 .inline_data = 32, .gid_tbl_len = 1, .max_msg_sz = 4096,
-		 .atomics = IBV_ATOMIC_NONE, .rc = EOPNOTSUPP, .uc = EOPNOTSUPP,
-		 .driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .on_demand = EOPNOTSUPP,
-		 .atomic_mr = EOPNOTSUPP, .huge_mr = EOPNOTSUPP, .srq = EOPNOTSUPP,
-		 .cq_stamps = EOPNOTSUPP, .resize = EOPNOTSUPP,
-		 .link_layer = IBV_LINK_LAYER_UNSPECIFIED},
+		.inline_data = 32, .gid_tbl_len = 1, .max_msg_sz = 4096,
+		.atomics = IBV_ATOMIC_NONE, .rc = EOPNOTSUPP, .uc = EOPNOTSUPP,
+		.driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .on_demand = EOPNOTSUPP,
+		.implicit = EOPNOTSUPP, .atomic_mr = EOPNOTSUPP, .huge_mr = EOPNOTSUPP,
+		.srq = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP, .resize = EOPNOTSUPP,
+		.link_layer = IBV_LINK_LAYER_UNSPECIFIED},
 };
 
 struct side {
@@ -231,12 +235,18 @@ static void access_flags(void **state)
 
 	each_device (i) {
 		struct side *s = &side[i];
+		struct ibv_mr *mr;
 
 		assert_int_equal(try_mr(s, rw), 0);
 		assert_int_equal(try_mr(s, rw | IBV_ACCESS_RELAXED_ORDERING), 0);
 		assert_int_equal(try_mr(s, rw | IBV_ACCESS_ON_DEMAND), want[i].on_demand);
 		assert_int_equal(try_mr(s, rw | IBV_ACCESS_REMOTE_ATOMIC), want[i].atomic_mr);
 		assert_int_equal(try_mr(s, rw | IBV_ACCESS_HUGETLB), want[i].huge_mr);
+		errno = 0;
+		mr = ibv_reg_mr(s->pd, NULL, SIZE_MAX, rw | IBV_ACCESS_ON_DEMAND);
+		assert_int_equal(mr ? 0 : errno, want[i].implicit);
+		if (mr)
+			assert_int_equal(ibv_dereg_mr(mr), 0);
 		/* the standard's rule comes first, whatever the device */
 		assert_int_equal(try_mr(s, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND), EINVAL);
 	}
