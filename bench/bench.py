@@ -79,7 +79,7 @@ def show(value, form):
 
 def row(what, value, unit, beside="", target="", met=None):
     verdict = "" if met is None else "ok" if met else "MISSED"
-    print(f"{what:<44} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
+    print(f"{what:<46} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
 
 
 def swap(program):
@@ -131,7 +131,7 @@ def on_demand(program, unmap):
     for call, what in (("munmap", "munmap"), ("dontneed", "MADV_DONTNEED")):
         for size, name in (("1_1", "1 page"), ("1_64", "1 page of 64"), ("64_64", "64 pages"), ("512_512", "512 pages")):
             value, over = both(hooks, f"{call}_{size}_mapped", f"{call}_{size}_plain")
-            row(f"{what}, {name}, device-mapped, hooks", f"{value:.1f}", "us", f"{over:.2f} x not mapped",
+            row(f"{what}, {name}, mapped, hooks", f"{value:.1f}", "us", f"{over:.2f} x not mapped",
                 "<= 2 x not mapped", over <= 2)
             value, over = both(told, f"{call}_{size}_mapped", f"{call}_{size}_plain")
             row("  told by userfaultfd", f"{value:.1f}", "us", f"{over:.2f} x not mapped")
@@ -143,7 +143,7 @@ def on_demand(program, unmap):
             one = f"{kind}_{pages}_"
             cost = [(r[one + "cold"] - r[one + "warm"], r[one + "populate"]) for r in odp]
             value, over = med(c / pages for c, _ in cost), med(c / p for c, p in cost)
-            row(f"fault after MADV_DONTNEED, {kind}, {pages} page{'s' if pages > 1 else ''}", f"{value:.2f}", "us/p",
+            row(f"refault, {kind}, {pages} page{'s' if pages > 1 else ''}", f"{value:.2f}", "us/p",
                 f"{over:.2f} x MADV_POPULATE_WRITE", f"<= {limit} x", over <= limit)
         row(f"WRITE 8 B, {kind}, warm", f"{med(r[f'{kind}_1_warm'] for r in odp):.2f}", "us")
     for size, name in ((4096, "4 KiB"), (65536, "64 KiB"), (1 << 20, "1 MiB")):
