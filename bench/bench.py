@@ -4,6 +4,7 @@
 
 usage: bench.py RCBENCH    ($FAULTLINE: the command)
        bench.py --swap BENCH-SWAP    as root: a working set half as large again as memory
+       bench.py --odp BENCH-ODP BENCH-UNMAP    losing pages and getting them again; an arena ($VERBS: the library)
 
 Runs rcbench under `faultline run` and ucx_perftest in turn, several rounds; figures are medians over
 the rounds, ratios are taken within a round, then their median. Figures of a machine that does other
@@ -78,7 +79,7 @@ def show(value, form):
 
 def row(what, value, unit, beside="", target="", met=None):
     verdict = "" if met is None else "ok" if met else "MISSED"
-    print(f"{what:<44} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
+    print(f"{what:<46} {value:>9} {unit:<5} {beside:<30} {target:<22} {verdict}")
 
 
 def swap(program):
@@ -106,7 +107,57 @@ def swap(program):
         print(f"{what:<36}" + "".join(f"{c:>18}" for c in cells))
 
 
+def figures(program, alone=False):
+    command, env = [os.environ["FAULTLINE"], "run", "-q", "--", program], None
+    if alone:
+        command, env = [program], dict(os.environ, LD_LIBRARY_PATH=os.environ["VERBS"])
+    out = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, timeout=180, env=env).stdout
+    return {name: float(value) for name, value in (line.split() for line in out.splitlines())}
+
+
+def on_demand(program, unmap):
+    """Losing pages and getting them again; regions of both kinds; an arena."""
+    hooks, told, odp = [], [], []
+    for _ in range(ROUNDS):
+        hooks.append(figures(unmap))
+        told.append(figures(unmap, alone=True))
+        odp.append(figures(program))
+
+    def both(runs, name, base):
+        """the figure, and the median of the ratios within a run"""
+        return med(r[name] for r in runs), statistics.median(r[name] / r[base] for r in runs)
+
+    row("", "", "", "beside", "to reach", None)
+    for call, what in (("munmap", "munmap"), ("dontneed", "MADV_DONTNEED")):
+        for size, name in (("1_1", "1 page"), ("1_64", "1 page of 64"), ("64_64", "64 pages"), ("512_512", "512 pages")):
+            value, over = both(hooks, f"{call}_{size}_mapped", f"{call}_{size}_plain")
+            row(f"{what}, {name}, mapped, hooks", f"{value:.1f}", "us", f"{over:.2f} x not mapped",
+                "<= 2 x not mapped", over <= 2)
+            value, over = both(told, f"{call}_{size}_mapped", f"{call}_{size}_plain")
+            row("  told by userfaultfd", f"{value:.1f}", "us", f"{over:.2f} x not mapped")
+    for kind in ("explicit", "implicit"):
+        if f"{kind}_1_cold" not in odp[0]:
+            print(f"{kind} regions: the device has none")
+            continue
+        for pages, limit in ((1, 3), (256, 1.3)):
+            one = f"{kind}_{pages}_"
+            cost = [(r[one + "cold"] - r[one + "warm"], r[one + "populate"]) for r in odp]
+            value, over = med(c / pages for c, _ in cost), med(c / p for c, p in cost)
+            row(f"refault, {kind}, {pages} page{'s' if pages > 1 else ''}", f"{value:.2f}", "us/p",
+                f"{over:.2f} x MADV_POPULATE_WRITE", f"<= {limit} x", over <= limit)
+        row(f"WRITE 8 B, {kind}, warm", f"{med(r[f'{kind}_1_warm'] for r in odp):.2f}", "us")
+    for size, name in ((4096, "4 KiB"), (65536, "64 KiB"), (1 << 20, "1 MiB")):
+        value, over = both(odp, f"buffer_{size}_arena", f"buffer_{size}_write")
+        row(f"allocate, WRITE, free {name}: arena", f"{value:.1f}", "us", f"{over:.2f} x the WRITE alone")
+        for how, text in (("on_demand", "malloc, registered on demand"), ("pinned", "malloc, registered pinned")):
+            value, over = both(odp, f"buffer_{size}_{how}", f"buffer_{size}_arena")
+            row(f"  {text}", f"{value:.1f}", "us", f"{over:.2f} x the arena")
+
+
 def main():
+    if sys.argv[1] == "--odp":
+        on_demand(sys.argv[2], sys.argv[3])
+        return
     if sys.argv[1] == "--swap":
         swap(sys.argv[2])
         return

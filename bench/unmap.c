@@ -2,7 +2,7 @@
 /*
  * What munmap() and madvise(MADV_DONTNEED) of memory cost that the device has mapped, against memory it
  * has not: run it alone (userfaultfd tells) and under `faultline run` (the preloaded hooks do). Median
- * microseconds a call.
+ * microseconds a call, the two in turns; "name value" a line, of which bench.py makes a table.
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -41,35 +41,37 @@ static void die(const char *what)
 /* the call on `pages` in the middle of a mapping of `around`, with or without a region on all of it */
 static double cost(int discard, int mapped, size_t pages, size_t around)
 {
-	static double t[REPEATS];
+	size_t size = around * PAGE;
+	char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *at = m + (around - pages) / 2 * PAGE;
+	struct ibv_mr *mr = NULL;
+	double t;
 
-	for (int i = 0; i < REPEATS; i++) {
-		size_t size = around * PAGE;
-		char *m = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		char *at = m + (around - pages) / 2 * PAGE;
-		struct ibv_mr *mr = NULL;
+	if (m == MAP_FAILED)
+		die("mmap");
+	memset(m, 1, size);
+	if (mapped) {
+		struct ibv_sge sge = {.addr = (uintptr_t)m, .length = (uint32_t)size};
 
-		if (m == MAP_FAILED)
-			die("mmap");
-		memset(m, 1, size);
-		if (mapped) {
-			struct ibv_sge sge = {.addr = (uintptr_t)m, .length = (uint32_t)size};
-
-			mr = ibv_reg_mr(pd, m, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
-			if (!mr)
-				die("ibv_reg_mr");
-			sge.lkey = mr->lkey;
-			if (ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1))
-				die("ibv_advise_mr");
-		}
-		t[i] = now();
-		if (discard ? madvise(at, pages * PAGE, MADV_DONTNEED) : munmap(at, pages * PAGE))
-			die("madvise or munmap");
-		t[i] = now() - t[i];
-		if (mr)
-			ibv_dereg_mr(mr);
-		munmap(m, size);
+		mr = ibv_reg_mr(pd, m, size, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
+		if (!mr)
+			die("ibv_reg_mr");
+		sge.lkey = mr->lkey;
+		if (ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1))
+			die("ibv_advise_mr");
 	}
+	t = now();
+	if (discard ? madvise(at, pages * PAGE, MADV_DONTNEED) : munmap(at, pages * PAGE))
+		die("madvise or munmap");
+	t = now() - t;
+	if (mr)
+		ibv_dereg_mr(mr);
+	munmap(m, size);
+	return t;
+}
+
+static double median(double *t)
+{
 	qsort(t, REPEATS, sizeof(t[0]), by_value);
 	return t[REPEATS / 2];
 }
@@ -87,12 +89,15 @@ int main(void)
 		die("no device");
 	for (int discard = 0; discard < 2; discard++)
 		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-			double plain = cost(discard, 0, cases[i].pages, cases[i].around);
-			double mapped = cost(discard, 1, cases[i].pages, cases[i].around);
+			static double plain[REPEATS], mapped[REPEATS];
+			const char *name = discard ? "dontneed" : "munmap";
 
-			printf("%-13s %3zu of %3zu pages: plain %6.2f us, device-mapped %6.2f us, x%.1f\n",
-			       discard ? "MADV_DONTNEED" : "munmap", cases[i].pages, cases[i].around, plain,
-			       mapped, mapped / plain);
+			for (int n = 0; n < REPEATS; n++) {
+				plain[n] = cost(discard, 0, cases[i].pages, cases[i].around);
+				mapped[n] = cost(discard, 1, cases[i].pages, cases[i].around);
+			}
+			printf("%s_%zu_%zu_plain %f\n", name, cases[i].pages, cases[i].around, median(plain));
+			printf("%s_%zu_%zu_mapped %f\n", name, cases[i].pages, cases[i].around, median(mapped));
 		}
 	return 0;
 }

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Races of teardown that kernels have shipped, each a stress test by name: usage: race NAME [seconds].
+ *
+ *  dereg-against-invalidation   memory goes while its region is deregistered: a freed key invalidated again
+ *  implicit-child-against-dereg an implicit region's children empty while it is deregistered
+ *  reference-put-once           deregistration amid faults and prefetches returns: a reference that is
+ *                               not given back hangs it, one given back twice frees what is in use
+ *  allocation-under-the-lock    the allocator's own unmapping is told while faults and registrations allocate
+ *  unpin-once                   mapping for DMA fails after pinning: the pins are given back, once
+ *  unlock-on-missing-page       faults that find no page leave no lock behind
+ *
+ * What they assert is that all calls return, that statuses are the possible ones, that data is right
+ * where nothing interferes, and that nothing is left at the end.
+ */
+#include <faultline/odp.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "tests/e2e/rc.h"
+
+#define PAGES 16u
+#define SPAN  (PAGES * PAGE)
+
+static double until;
+static bool over(void)
+{
+	return rc_now() > until;
+}
+
+static pthread_t thread(void *(*fn)(void *), void *arg)
+{
+	pthread_t t;
+
+	CHECK(!pthread_create(&t, NULL, fn, arg), "pthread_create");
+	return t;
+}
+
+static void start(struct rc_side *s)
+{
+	rc_open(s);
+	rc_make_qp(s, &rc_default);
+	rc_connect(s, &s->me); /* to itself */
+}
+
+/* Unmaps and maps [arg, arg + SPAN) piece by piece, by calls that are hooked and by ones that are not. */
+static void *churn(void *arg)
+{
+	char *base = arg;
+	unsigned seed = 5;
+
+	while (!over()) {
+		unsigned n = 1 + (unsigned)rand_r(&seed) % 4, page = (unsigned)rand_r(&seed) % (PAGES - n);
+		char *at = base + page * PAGE;
+
+		switch (rand_r(&seed) % 3) {
+		case 0:
+			CHECK(!munmap(at, n * PAGE), "munmap");
+			break;
+		case 1:
+			CHECK(!syscall(SYS_munmap, at, n * PAGE), "munmap");
+			break;
+		default:
+			CHECK(!madvise(at, n * PAGE, MADV_DONTNEED), "MADV_DONTNEED");
+			continue;
+		}
+		CHECK(mmap(at, n * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at,
+		      "mmap");
+	}
+	return NULL;
+}
+
+/* waits for what was posted; an error takes a new QP */
+static enum ibv_wc_status finish(struct rc_side *s)
+{
+	enum ibv_wc_status status = rc_wait(s);
+
+	if (status != IBV_WC_SUCCESS) {
+		rc_make_qp(s, &rc_default);
+		rc_connect(s, &s->me);
+	}
+	return status;
+}
+
+static bool possible(enum ibv_wc_status status)
+{
+	return status == IBV_WC_SUCCESS || status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_LOC_PROT_ERR ||
+	       status == IBV_WC_REM_OP_ERR || status == IBV_WC_WR_FLUSH_ERR;
+}
+
+struct buffers {
+	char *local, *area;
+	struct ibv_mr *mr;
+};
+
+static struct buffers buffers(struct rc_side *s)
+{
+	struct buffers b = {rc_map(SPAN), rc_map(SPAN), NULL};
+
+	b.mr = rc_reg(s, b.local, SPAN, IBV_ACCESS_LOCAL_WRITE);
+	return b;
+}
+
+static void prefetch(struct rc_side *s, struct ibv_mr *mr, void *at, size_t size, bool wait)
+{
+	struct ibv_sge sge = {(uintptr_t)at, (uint32_t)size, mr->lkey};
+
+	/* it may fail: pages are missing */
+	ibv_advise_mr(s->pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, wait ? IBV_ADVISE_MR_FLAG_FLUSH : 0, &sge, 1);
+}
+
+/* ---- the races ---- */
+
+static void dereg_against_invalidation(struct rc_side *s)
+{
+	struct buffers b = buffers(s);
+	pthread_t t = thread(churn, b.area);
+	unsigned rounds = 0;
+
+	while (!over()) {
+		struct ibv_mr *mr = rc_reg(s, b.area, SPAN, ALL_ACCESS | ODP);
+		enum ibv_wc_status status;
+
+		prefetch(s, mr, b.area, SPAN, rounds & 1);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)b.area, mr->rkey),
+		      "post");
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		status = finish(s);
+		CHECK(possible(status), "%s", ibv_wc_status_str(status));
+		rounds++;
+	}
+	pthread_join(t, NULL);
+	CHECK(rounds > 1, "%u rounds", rounds);
+	ibv_dereg_mr(b.mr);
+}
+
+static void implicit_child_against_dereg(struct rc_side *s)
+{
+	enum { CHUNKS = 8 };
+	struct buffers b = buffers(s);
+	size_t far = 1ul << 30; /* each place its own child */
+	char *sparse = rc_map_as(CHUNKS * far, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+	pthread_t t = thread(churn, sparse + far);
+	unsigned rounds = 0;
+
+	while (!over()) {
+		struct ibv_mr *mr = ibv_reg_mr(s->pd, NULL, SIZE_MAX, ALL_ACCESS | ODP);
+		enum ibv_wc_status status;
+
+		if (!mr)
+			rc_skip("the device has no implicit on-demand regions");
+		for (unsigned i = 0; i < CHUNKS; i++)
+			prefetch(s, mr, sparse + i * far, SPAN, i & 1);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)(sparse + far),
+			       mr->rkey),
+		      "post");
+		/* the children go, one after another, as the parent does */
+		if (rounds & 1)
+			syscall(SYS_madvise, sparse + 2 * far, (CHUNKS - 2) * far, MADV_DONTNEED);
+		else
+			madvise(sparse + 2 * far, (CHUNKS - 2) * far, MADV_DONTNEED);
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		status = finish(s);
+		CHECK(possible(status), "%s", ibv_wc_status_str(status));
+		rounds++;
+	}
+	pthread_join(t, NULL);
+	CHECK(rounds > 1, "%u rounds", rounds);
+	munmap(sparse, CHUNKS * far);
+	ibv_dereg_mr(b.mr);
+}
+
+static void reference_put_once(struct rc_side *s)
+{
+	size_t size = 4ul << 20; /* more than is resolved at once: a worker does it */
+	char *local = rc_map(size), *area = rc_map(size);
+	struct ibv_mr *local_mr = rc_reg(s, local, size, IBV_ACCESS_LOCAL_WRITE | ODP);
+	unsigned rounds = 0;
+
+	while (!over()) {
+		struct ibv_mr *mr = rc_reg(s, area, size, ALL_ACCESS | ODP);
+		enum ibv_wc_status status;
+		double t;
+
+		madvise(area, size, MADV_DONTNEED);
+		CHECK(!rc_post(s, rounds & 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, (uintptr_t)local, (uint32_t)size,
+			       local_mr->lkey, (uintptr_t)area, mr->rkey),
+		      "post");
+		prefetch(s, mr, area, size, false);
+		if (rounds % 3 == 0) /* the fault first: its result is that of the whole */
+			CHECK(finish(s) == IBV_WC_SUCCESS, "an operation that nothing disturbs");
+		t = rc_now();
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		CHECK(rc_now() - t < 20, "ibv_dereg_mr took %.0f s", rc_now() - t);
+		if (rounds % 3) {
+			status = finish(s);
+			CHECK(possible(status), "%s", ibv_wc_status_str(status));
+		}
+		rounds++;
+	}
+	CHECK(rounds > 1, "%u rounds", rounds);
+	ibv_dereg_mr(local_mr);
+}
+
+static void *allocate(void *arg)
+{
+	unsigned seed = 3;
+
+	/* large blocks are mapped and unmapped inside malloc() and free(), past all hooks */
+	while (!over()) {
+		char *p[8];
+
+		for (int i = 0; i < 8; i++) {
+			size_t size = 1000 + (size_t)rand_r(&seed) % 300000;
+
+			p[i] = malloc(size);
+			CHECK(p[i], "malloc");
+			memset(p[i], i, size);
+		}
+		for (int i = 0; i < 8; i++)
+			free(p[i]);
+		malloc_trim(0);
+	}
+	return NULL;
+}
+
+static void allocation_under_the_lock(struct rc_side *s)
+{
+	struct buffers b = buffers(s);
+	/* the heap too, as far as it may grow */
+	char *heap = (char *)((uintptr_t)sbrk(0) & ~(PAGE - 1));
+	struct ibv_mr *all = ibv_reg_mr(s->pd, NULL, SIZE_MAX, ALL_ACCESS | ODP);
+	struct ibv_mr *brk_mr = rc_reg(s, heap - SPAN, 64ul << 20, ALL_ACCESS | ODP);
+	pthread_t t[2] = {thread(allocate, NULL), thread(allocate, NULL)};
+	unsigned rounds = 0;
+
+	while (!over()) {
+		char *p = malloc(200000);
+		struct ibv_mr *mr;
+
+		CHECK(p, "malloc");
+		mr = rc_reg(s, p, 200000, ALL_ACCESS | ODP);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)p,
+			       all && rounds & 1 ? all->rkey : mr->rkey),
+		      "post");
+		rc_expect(s, IBV_WC_SUCCESS);
+		prefetch(s, brk_mr, heap - SPAN, 2 * SPAN, true);
+		free(p); /* with the region on it */
+		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+		rounds++;
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(t[i], NULL);
+	CHECK(rounds > 1, "%u rounds", rounds);
+	ibv_dereg_mr(brk_mr);
+	if (all)
+		ibv_dereg_mr(all);
+	ibv_dereg_mr(b.mr);
+}
+
+/* run with an aperture of 64 pages */
+static void unpin_once(struct rc_side *s)
+{
+	char *small = rc_map(16 * PAGE), *large = rc_map(128 * PAGE);
+	struct ibv_mr *mr = rc_reg(s, small, 16 * PAGE, ALL_ACCESS), *again, *odp;
+	unsigned rounds = 0;
+
+	odp = rc_reg(s, large, 128 * PAGE, ALL_ACCESS | ODP);
+	while (!over()) {
+		int err;
+
+		errno = 0;
+		again = ibv_reg_mr(s->pd, large, 128 * PAGE, ALL_ACCESS);
+		CHECK(!again && errno == ENOMEM, "128 pages through an aperture of 64: %s", again ? "done" : strerror(errno));
+		err = faultline_mr_pin(odp, large, 128 * PAGE);
+		CHECK(err == ENOMEM || err == EOPNOTSUPP, "pinned 128 pages through an aperture of 64: %s", strerror(err));
+		/* what was given back can be had, the neighbour's pins are its own */
+		again = ibv_reg_mr(s->pd, large, 32 * PAGE, ALL_ACCESS);
+		CHECK(again, "32 pages: %s", strerror(errno));
+		rc_fill(small, 16 * PAGE, 0, rounds);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)small, 16 * PAGE, mr->lkey, (uintptr_t)large, again->rkey),
+		      "post");
+		rc_expect(s, IBV_WC_SUCCESS);
+		CHECK(rc_differs(large, 16 * PAGE, 0, rounds) == UINT64_MAX, "data");
+		CHECK(!ibv_dereg_mr(again), "ibv_dereg_mr");
+		if (!(rounds & 15))
+			madvise(large, 128 * PAGE, MADV_DONTNEED);
+		rounds++;
+	}
+	CHECK(rounds > 1, "%u rounds", rounds);
+	ibv_dereg_mr(odp);
+	ibv_dereg_mr(mr);
+}
+
+static void unlock_on_missing_page(struct rc_side *s)
+{
+	struct buffers b = buffers(s);
+	struct ibv_mr *mr = rc_reg(s, b.area, SPAN, ALL_ACCESS | ODP);
+	unsigned rounds = 0;
+
+	while (!over()) {
+		char *hole = b.area + PAGE * (1 + rounds % (PAGES - 2));
+		enum ibv_wc_status status;
+
+		/* present in the table by now, and then gone without a word (PROT_NONE), or unmapped */
+		if (rounds & 1) {
+			CHECK(!mprotect(hole, PAGE, PROT_NONE), "mprotect");
+		} else {
+			CHECK(!munmap(hole, PAGE), "munmap");
+		}
+		prefetch(s, mr, b.area, SPAN, true);
+		CHECK(faultline_mr_pin(mr, b.area, SPAN), "a hole was pinned");
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)b.area, mr->rkey),
+		      "post");
+		status = finish(s);
+		/* the QP is its own responder, whose error may flush it */
+		CHECK(status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_WR_FLUSH_ERR, "a WRITE to a hole: %s", ibv_wc_status_str(status));
+		/* each of these takes the lock */
+		CHECK(!madvise(b.area, PAGE, MADV_DONTNEED), "MADV_DONTNEED");
+		CHECK(mmap(hole, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == hole, "mmap");
+		rc_fill(b.local, SPAN, 0, rounds);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)b.area, mr->rkey),
+		      "post");
+		rc_expect(s, IBV_WC_SUCCESS);
+		CHECK(rc_differs(b.area, SPAN, 0, rounds) == UINT64_MAX, "data");
+		rounds++;
+	}
+	CHECK(rounds > 1, "%u rounds", rounds);
+	CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
+	ibv_dereg_mr(b.mr);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(struct rc_side *s);
+	} races[] = {
+		{"dereg-against-invalidation", dereg_against_invalidation},
+		{"implicit-child-against-dereg", implicit_child_against_dereg},
+		{"reference-put-once", reference_put_once},
+		{"allocation-under-the-lock", allocation_under_the_lock},
+		{"unpin-once", unpin_once},
+		{"unlock-on-missing-page", unlock_on_missing_page},
+	};
+	struct rc_side s;
+
+	alarm(100); /* a hang is a failure */
+	for (size_t i = 0; argc > 1 && i < sizeof(races) / sizeof(races[0]); i++) {
+		if (strcmp(argv[1], races[i].name))
+			continue;
+		start(&s);
+		until = rc_now() + (argc > 2 ? atof(argv[2]) : 1);
+		races[i].run(&s);
+		rc_close(&s);
+		return 0;
+	}
+	FAIL("which race?");
+}
