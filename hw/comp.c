@@ -13,7 +13,10 @@
 
 static void set_una(struct hca_qp *qp, uint32_t psn)
 {
+	uint32_t npkts = (psn - qp->req.una) & ROCE_PSN_MASK;
+
 	qp->req.una = psn;
+	cwnd_acked(qp, npkts);
 	qp->req.progress = true;
 	qp->req.seq_nak_taken = false;
 	qp->req.retry_left = qp->attr.retry_cnt;
@@ -58,6 +61,7 @@ static void lost(struct hca_qp *qp, uint32_t psn)
 	if (qp->req.seq_nak_taken)
 		return;
 	qp->req.seq_nak_taken = true;
+	cwnd_reduce(qp);
 	req_undam(qp);
 	req_go_back(qp, psn);
 }

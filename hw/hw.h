@@ -19,6 +19,7 @@
 
 #include <stdatomic.h>
 #include <urcu/list.h>
+#include "hw/cwnd.h"
 #include "hw/hca.h"
 #include "util/lock.h"
 #include "util/log.h"
@@ -287,7 +288,7 @@ struct hca_qp {
 		uint32_t psn;	   /* of the next packet */
 		uint32_t psn_high; /* one past the highest ever sent */
 		uint32_t una;	   /* oldest unacknowledged */
-		uint32_t window;   /* packets */
+		struct cwnd cwnd;
 		uint32_t rd_atomic; /* READs and atomics out */
 		uint32_t retry_left, rnr_left;
 		bool blocked;	    /* the link had no room */

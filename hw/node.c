@@ -36,6 +36,12 @@ static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce
 {
 	struct hca_qp *qp = qp_lookup_lock(qpn);
 
+	if (qp && pkt->opcode == ROCE_OPCODE_CNP && qp->type == IBV_QPT_RC && qp->path) {
+		cnt_inc(qp->dev->stat, FL_CNT_rp_cnp_handled);
+		cwnd_reduce(qp);
+		qp_unlock(qp);
+		return;
+	}
 	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
 	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff ||
 	    (!qp->path && !qp->ud)) {
@@ -46,6 +52,8 @@ static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce
 	}
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_pkts, pkt->npkts);
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_bytes, pkt->payload_len);
+	if (pkt->ce)
+		cwnd_marked(qp);
 	if (qp->ud)
 		ud_rx(qp, pkt);
 	else if (roce_opcode[pkt->opcode].flags & ROCE_F_REQ)

@@ -365,6 +365,16 @@ static void merge_attr(struct ibv_qp_attr *to, const struct ibv_qp_attr *a, int 
 		to->en_sqd_async_notify = a->en_sqd_async_notify;
 }
 
+static void set_window(struct hca_qp *qp)
+{
+	uint32_t path = qp->path ? net_path_window(qp->path, qp->mtu) : 0;
+	uint32_t ours = REQ_WINDOW_BYTES / qp->mtu;
+
+	/* a link that says how much it bears may lose what is more; the others lose nothing */
+	cwnd_init(&qp->req.cwnd, path < ours ? path : ours,
+		  path != UINT32_MAX && qp->type == IBV_QPT_RC);
+}
+
 /* What a change of state starts. Locked; attributes are merged. */
 static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 {
@@ -387,9 +397,7 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 	case IBV_QPS_RTS:
 		if (old == IBV_QPS_RTR) {
 			qp->req.psn = qp->req.una = qp->req.psn_high = qp->attr.sq_psn;
-			qp->req.window = qp->path ? net_path_window(qp->path, qp->mtu) : 0;
-			if (qp->req.window > REQ_WINDOW_BYTES / qp->mtu)
-				qp->req.window = REQ_WINDOW_BYTES / qp->mtu;
+			set_window(qp);
 			qp->req.retry_left = qp->attr.retry_cnt;
 			qp->req.rnr_left = qp->attr.rnr_retry;
 		}

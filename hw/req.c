@@ -142,7 +142,7 @@ static uint32_t window_left(const struct hca_qp *qp)
 {
 	uint32_t out = (qp->req.psn - qp->req.una) & ROCE_PSN_MASK;
 
-	return out < qp->req.window ? qp->req.window - out : 0;
+	return out < qp->req.cwnd.now ? qp->req.cwnd.now - out : 0;
 }
 
 static uint64_t ack_period(const struct hca_qp *qp)
@@ -247,10 +247,14 @@ static int send_read(struct hca_qp *qp, struct send_wqe *w)
 	/* the peer may hold resources for one READ only: a piece waits for the answer to the one before */
 	if (w->sent != w->acked)
 		return -EBUSY;
-	len = left < room * qp->mtu ? left : room * qp->mtu;
-	/* what is asked for again ends where it did: to the peer it is all old, or all new (9.7.5.1.5) */
-	if (w->sent < w->asked_bytes && len > w->asked_bytes - w->sent)
+	/*
+	 * What is asked for again ends where it did, whatever the window is by now: to the peer it is all old, or
+	 * all new (9.7.5.1.5).
+	 */
+	if (w->sent < w->asked_bytes)
 		len = w->asked_bytes - w->sent;
+	else
+		len = left < room * qp->mtu ? left : room * qp->mtu;
 	pkt.psn = qp->req.psn;
 	pkt.va = w->remote_addr + w->sent;
 	pkt.rkey = w->rkey;
@@ -455,6 +459,7 @@ static void retry(struct hca_qp *qp)
 	}
 	qp->req.retry_left--;
 	qp->req.seq_nak_taken = false;
+	cwnd_timed_out(qp);
 	req_undam(qp);
 	req_go_back(qp, qp->req.una);
 	req_run(qp);

@@ -24,6 +24,7 @@
 #define BTH_MIGREQ   0x40 /* a path that never migrated says "migrated" (17.2.8.1.1) */
 #define BTH_PAD_SHIFT 4
 #define BTH_TVER     0x0f
+#define BTH_BECN     0x40 /* byte 4: a packet of yours met congestion */
 #define BTH_ACKREQ   0x80 /* byte 8 */
 
 #define HDR_LEN(f)                                                                                 \
@@ -75,6 +76,8 @@ const struct roce_opcode_info roce_opcode[256] = {
 	OPCODE(RC_SEND_LAST_WITH_INVALIDATE, SEND | LAST | ROCE_F_IETH),
 	OPCODE(RC_SEND_ONLY_WITH_INVALIDATE, SEND | ONLY | ROCE_F_IETH),
 	CONNECTED_OPCODES(UC),
+	[ROCE_OPCODE_CNP] = {.name = "CNP", .flags = ROCE_F_VALID | ROCE_F_PAYLOAD | ONLY,
+			     .hdr_bytes = ROCE_BTH_BYTES},
 	OPCODE(UD_SEND_ONLY, SEND | ONLY | ROCE_F_DETH),
 	OPCODE(UD_SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_DETH | ROCE_F_IMMDT),
 };
@@ -137,6 +140,8 @@ size_t roce_build_headers(const struct roce_pkt *pkt, uint32_t i, uint8_t *buf)
 	buf[2] = pkt->pkey >> 8;
 	buf[3] = pkt->pkey;
 	put32(buf + 4, pkt->dest_qpn & ROCE_QPN_MASK);
+	if (op == ROCE_OPCODE_CNP)
+		buf[4] = BTH_BECN;
 	put32(buf + 8, psn_add(pkt->psn, i));
 	if (last && pkt->ackreq)
 		buf[8] = BTH_ACKREQ;

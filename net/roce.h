@@ -54,6 +54,10 @@
 #define ROCE_F_READ	0x4000 /* READ request or response */
 #define ROCE_F_RWR	0x8000 /* takes a receive WQE: SENDs, and WRITE with immediate */
 
+/* congestion notification (annex A17.9.3): to a QP of any transport, of no message */
+#define ROCE_OPCODE_CNP	 0x81
+#define ROCE_CNP_PAYLOAD 16
+
 struct roce_opcode_info {
 	const char *name; /* "RC_SEND_FIRST"; NULL: reserved */
 	uint32_t flags;

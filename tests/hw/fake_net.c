@@ -36,6 +36,7 @@ struct net_path {
 
 const char *fake_link = "shm";
 uint32_t fake_max_train = 65536;
+uint32_t fake_udp_window = FAKE_UDP_WINDOW;
 struct net_path_attr fake_tx_attr;
 unsigned fake_paths, fake_eagain;
 bool fake_rx_any_thread;
@@ -247,7 +248,7 @@ const char *net_path_link(const struct net_path *path)
 
 uint32_t net_path_window(const struct net_path *path, uint32_t mtu)
 {
-	return strcmp(fake_link, "udp") ? UINT32_MAX : FAKE_UDP_WINDOW / mtu;
+	return strcmp(fake_link, "udp") ? UINT32_MAX : fake_udp_window / mtu;
 }
 
 uint32_t net_path_max_train(const struct net_path *path)

@@ -11,7 +11,8 @@
 
 #define FAKE_SLOT 5
 
-#define FAKE_UDP_WINDOW (256u << 10) /* bytes in flight that a path over udp takes */
+#define FAKE_UDP_WINDOW (64u << 10) /* bytes in flight that a path over udp takes, unless a test says more */
+extern uint32_t fake_udp_window;
 extern const char *fake_link;	 /* "shm" or "udp", for paths opened from now on */
 extern uint32_t fake_max_train; /* bytes */
 extern unsigned fake_paths;	 /* open now */
