@@ -24,35 +24,11 @@
 #include <unistd.h>
 #include "dmabuf/exporter.h"
 #include "dmabuf/rules.h"
-#include "dmabuf/vram_mm.h"
+#include "dmabuf/vram.h"
 #include "util/log.h"
 
-#define PATTERN	 0xdb /* what is left where a buffer was */
 #define STALE_MS 1000 /* how long importers may take to unmap */
 #define BUSY_MS	 100  /* how long to wait for a reservation that is tried, not locked */
-
-struct vram {
-	struct faultline_dmabuf_device *dev;
-	int fd;
-	char *base;
-
-	/* under dev->lock */
-	struct vram_mm mm;
-	struct cds_list_head lru; /* buffers in device memory, the least recently used first */
-	uint64_t stale;		  /* bytes in places that no buffer is in */
-	uint64_t moves, evictions, returns;
-};
-
-struct place {
-	struct vram *vram;
-	unsigned refs; /* the buffer, and each mapping; under dev->lock, as all of it but the bytes */
-	bool left;     /* by its buffer, and filled with the pattern while it was still mapped */
-	size_t size;
-	struct vram_piece *pieces; /* NULL: system memory */
-	unsigned num;
-	int fd; /* of system memory */
-	char *addr;
-};
 
 struct vram_buf {
 	struct exporter_buf buf;
@@ -71,160 +47,6 @@ struct vram_buf {
 static struct vram_buf *to_vram(struct dma_buf *dmabuf)
 {
 	return dmabuf->priv;
-}
-
-/* ---- places ---- */
-
-static unsigned pieces_of(const struct place *p)
-{
-	return p->pieces ? p->num : 1;
-}
-
-/* the i-th piece: where the library's threads find it, and how long it is */
-static char *piece(const struct place *p, unsigned i, size_t *size)
-{
-	if (!p->pieces) {
-		*size = p->size;
-		return p->addr;
-	}
-	*size = p->pieces[i].size;
-	return p->vram->base + p->pieces[i].offset;
-}
-
-static void place_fill(struct place *p, int byte)
-{
-	for (unsigned i = 0; i < pieces_of(p); i++) {
-		size_t n;
-		char *at = piece(p, i, &n);
-
-		memset(at, byte, n);
-	}
-}
-
-static bool place_is_filled(struct place *p, unsigned char byte)
-{
-	for (unsigned i = 0; i < pieces_of(p); i++) {
-		size_t n;
-		char *at = piece(p, i, &n);
-
-		if (at[0] != (char)byte || memcmp(at, at + 1, n - 1))
-			return false;
-	}
-	return true;
-}
-
-/* to or from the bytes from offset on */
-static void place_copy(struct place *p, size_t offset, char *buf, size_t length, bool write)
-{
-	for (unsigned i = 0; length; i++) {
-		size_t n;
-		char *at = piece(p, i, &n);
-
-		if (offset >= n) {
-			offset -= n;
-			continue;
-		}
-		n -= offset;
-		n = n < length ? n : length;
-		memcpy(write ? at + offset : buf, write ? buf : at + offset, n);
-		buf += n;
-		length -= n;
-		offset = 0;
-	}
-}
-
-static int place_system(struct vram *v, size_t size, struct place **out)
-{
-	struct place *p = calloc(1, sizeof(*p));
-	void *addr;
-	int err;
-
-	if (!p)
-		return -ENOMEM;
-	err = exporter_memory("vram", size, &p->fd, &addr);
-	if (err) {
-		free(p);
-		return err;
-	}
-	p->vram = v;
-	p->refs = 1;
-	p->size = size;
-	p->addr = addr;
-	*out = p;
-	return 0;
-}
-
-/* in what is free of the device's memory; -ENOSPC */
-static int place_try_device(struct vram *v, size_t size, bool contiguous, struct place **out)
-{
-	struct place *p = calloc(1, sizeof(*p));
-	int err;
-
-	if (!p)
-		return -ENOMEM;
-	*p = (struct place){.vram = v, .refs = 1, .size = size, .fd = -1};
-	fl_lock(&v->dev->lock);
-	err = vram_mm_alloc(&v->mm, size, contiguous, &p->pieces, &p->num);
-	if (!err)
-		v->dev->used = v->mm.size - v->mm.free;
-	fl_unlock(&v->dev->lock);
-	if (err)
-		free(p);
-	else
-		*out = p;
-	return err;
-}
-
-static void place_get(struct place *p)
-{
-	fl_lock(&p->vram->dev->lock);
-	p->refs++;
-	fl_unlock(&p->vram->dev->lock);
-}
-
-/* by the last importer of a place that was left: who: its name, for what it may have done; NULL: the buffer */
-static void place_put(struct place *p, const char *who)
-{
-	struct vram *v = p->vram;
-	bool last;
-
-	fl_lock(&v->dev->lock);
-	last = !--p->refs;
-	fl_unlock(&v->dev->lock);
-	if (!last)
-		return;
-	if (p->left && !place_is_filled(p, PATTERN))
-		dma_buf_rule_broken(7, "vram", who ? who : "?",
-				    "an importer wrote to a stale mapping after its fences");
-	if (p->pieces) {
-		fl_lock(&v->dev->lock);
-		vram_mm_free(&v->mm, p->pieces, p->num);
-		v->dev->used = v->mm.size - v->mm.free;
-		if (p->left)
-			v->stale -= p->size;
-		fl_unlock(&v->dev->lock);
-	} else {
-		munmap(p->addr, p->size);
-		close(p->fd);
-	}
-	free(p);
-}
-
-/* The buffer has left it, the fences are waited for, and the bytes are copied. */
-static void place_leave(struct place *p)
-{
-	bool mapped;
-
-	place_fill(p, PATTERN);
-	fl_lock(&p->vram->dev->lock);
-	mapped = p->refs > 1;
-	if (mapped) {
-		p->left = true;
-		if (p->pieces)
-			p->vram->stale += p->size;
-	}
-	fl_unlock(&p->vram->dev->lock);
-	place_put(p, NULL);
 }
 
 /* ---- moving ---- */
@@ -285,9 +107,9 @@ static void move_end(struct move *m)
 {
 	size_t done = 0;
 
-	for (unsigned i = 0; i < pieces_of(m->from); i++) {
+	for (unsigned i = 0; i < place_pieces(m->from); i++) {
 		size_t n;
-		char *at = piece(m->from, i, &n);
+		char *at = place_piece(m->from, i, &n);
 
 		place_copy(m->to, done, at, n, true);
 		done += n;
@@ -476,11 +298,11 @@ static int vram_map(struct dma_buf_attachment *attach, enum dma_data_direction d
 
 	if (err)
 		return err;
-	t = dma_buf_alloc_sgt(pieces_of(b->place));
+	t = dma_buf_alloc_sgt(place_pieces(b->place));
 	if (!t)
 		return -ENOMEM;
 	for (unsigned i = 0; i < t->nents; i++)
-		t->sgl[i].dma_address = (uint64_t)(uintptr_t)piece(b->place, i, &t->sgl[i].dma_length);
+		t->sgl[i].dma_address = (uint64_t)(uintptr_t)place_piece(b->place, i, &t->sgl[i].dma_length);
 	t->peer2peer = b->place->pieces;
 	t->priv = b->place;
 	place_get(b->place);
@@ -540,32 +362,6 @@ static int vram_end_cpu_access(struct dma_buf *dmabuf, enum dma_data_direction d
 	return err;
 }
 
-/* the part of a place's pieces that is [offset, offset + length), at addr */
-static int map_pieces(struct place *p, size_t offset, size_t length, int prot, char *addr)
-{
-	for (unsigned i = 0; length; i++) {
-		size_t n;
-		off_t at = 0;
-
-		piece(p, i, &n);
-		if (offset >= n) {
-			offset -= n;
-			continue;
-		}
-		if (p->pieces)
-			at = (off_t)p->pieces[i].offset;
-		n -= offset;
-		n = n < length ? n : length;
-		if (mmap(addr, n, prot, MAP_SHARED | MAP_FIXED, p->pieces ? p->vram->fd : p->fd,
-			 at + (off_t)offset) == MAP_FAILED)
-			return -errno;
-		addr += n;
-		length -= n;
-		offset = 0;
-	}
-	return 0;
-}
-
 static int vram_mmap(struct dma_buf *dmabuf, size_t offset, size_t length, int prot, void **addr)
 {
 	struct vram_buf *b = to_vram(dmabuf);
@@ -576,7 +372,7 @@ static int vram_mmap(struct dma_buf *dmabuf, size_t offset, size_t length, int p
 	if (at == MAP_FAILED)
 		return -errno;
 	lock_settled(dmabuf);
-	err = map_pieces(b->place, offset, whole, prot, at);
+	err = place_mmap(b->place, offset, whole, prot, at);
 	b->cpu_maps += !err;
 	dma_resv_unlock(dmabuf->resv);
 	if (err)
@@ -601,7 +397,7 @@ static void vram_info(struct dma_buf *dmabuf, struct faultline_dmabuf_info *info
 	struct vram_buf *b = to_vram(dmabuf);
 
 	info->place = b->place->pieces ? FAULTLINE_DMABUF_DEVICE : FAULTLINE_DMABUF_SYSTEM;
-	info->pieces = pieces_of(b->place);
+	info->pieces = place_pieces(b->place);
 	info->moves = b->moves;
 	info->evictions = b->evictions;
 }
