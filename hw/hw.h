@@ -463,6 +463,11 @@ void ud_paths_close(struct ud_path *v, uint32_t slots); /* QP not locked */
 int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **stop);
 int ud_check_wr(const struct ibv_send_wr *wr);
 void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr);
+/*
+ * 10.3.1: of an unreliable transport only the send queue is in error, and the consumer brings it back
+ * to RTS. The oldest work request completes with status, the rest is flushed.
+ */
+void sq_error(struct hca_qp *qp, enum ibv_wc_status status);
 void ud_flush_sends(struct hca_qp *qp);
 void ud_run(struct hca_qp *qp);
 void ud_rx(struct hca_qp *qp, const struct roce_pkt *pkt);

@@ -322,7 +322,9 @@ static bool may_run(const struct hca_qp *qp)
  */
 static void local_error(struct hca_qp *qp)
 {
-	if (qp->sq_send == qp->sq_tail)
+	if (qp->type == IBV_QPT_UC)
+		sq_error(qp, IBV_WC_LOC_PROT_ERR);
+	else if (qp->sq_send == qp->sq_tail)
 		qp_error(qp, IBV_WC_LOC_PROT_ERR, 0);
 	else
 		qp->req.local_error = true;

@@ -229,8 +229,7 @@ void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr
 	w->path = path_get(qp->ud, &a);
 }
 
-/* 10.3.1: of this transport only the send queue is in error; the consumer brings it back to RTS. */
-static void send_error(struct hca_qp *qp, enum ibv_wc_status status)
+void sq_error(struct hca_qp *qp, enum ibv_wc_status status)
 {
 	qp->state = IBV_QPS_SQE;
 	req_retire(qp, status, 0);
@@ -310,7 +309,7 @@ void ud_run(struct hca_qp *qp)
 			continue;
 		if (rc == -EACCES)
 			cnt_inc(qp->dev->stat, FL_CNT_local_access_err);
-		send_error(qp, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR
+		sq_error(qp, rc == -EMSGSIZE ? IBV_WC_LOC_LEN_ERR
 			       : rc == -EACCES ? IBV_WC_LOC_PROT_ERR
 					       : IBV_WC_LOC_QP_OP_ERR);
 	}

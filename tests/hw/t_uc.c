@@ -93,6 +93,7 @@ static void no_room(void)
 	SWC(SUCCESS, 2);
 }
 
+/* 10.3.1: the send queue alone is in error, until the consumer says otherwise */
 static void local_error(void)
 {
 	struct ibv_send_wr wr;
@@ -102,7 +103,16 @@ static void local_error(void)
 	wr.sg_list[0].lkey = 1;
 	CHECK_EQ(post(wr), 0);
 	SWC(LOC_PROT_ERR, 1);
-	CHECK_EQ(qp_state(), IBV_QPS_ERR);
+	CHECK_EQ(qp_state(), IBV_QPS_SQE);
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 2, 0, 8)), 0);
+	SWC(WR_FLUSH_ERR, 2);
+	TX_NONE();
+	CHECK_EQ(post_recv(3, 0, 8), 0);
+	rx(UCREQ(SEND_ONLY, R, 8, pattern));
+	RWC(SUCCESS, 3);
+	rig_modify_state(rig.qp, IBV_QPS_RTS);
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 4, 0, 8)), 0);
+	SWC(SUCCESS, 4);
 }
 
 static void receives(void)
