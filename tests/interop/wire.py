@@ -102,7 +102,8 @@ class Summary:
 
 
 # what tshark would guess that a payload may be
-GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser", "infiniband_sdp", "fcoib")
+GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser", "infiniband_sdp", "fcoib",
+           "infiniband.eoib")
 
 
 def malformed(path):
