@@ -247,6 +247,10 @@ static void access_flags(void **state)
 		assert_int_equal(mr ? 0 : errno, want[i].implicit);
 		if (mr)
 			assert_int_equal(ibv_dereg_mr(mr), 0);
+		/* who imports dma-bufs looks at the descriptor */
+		errno = 0;
+		assert_null(ibv_reg_dmabuf_mr(s->pd, 0, BUF, 0, -1, rw));
+		assert_int_equal(errno, i == RXE ? EOPNOTSUPP : EBADF);
 		/* the standard's rule comes first, whatever the device */
 		assert_int_equal(try_mr(s, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND), EINVAL);
 	}
