@@ -147,6 +147,7 @@ void open_side(struct side *s, int sock, const char *device)
 		if (!s->ctx)
 			die("cannot open %s", ibv_get_device_name(list[i]));
 	}
+	errno = 0;
 	if (!s->ctx)
 		die("no RDMA device %s; run it under 'faultline run'", device);
 	ibv_free_device_list(list);

@@ -15,8 +15,8 @@
  * kind; of QPs and MRs the runtime's own are lower. max_res_rd_atom and local_ca_ack_delay are 0 there,
  * too.
  *
- * Not claimed: memory windows and fast registration (kernel: MEM_WINDOW, MEM_MGT_EXTENSIONS),
- * multicast.
+ * Multicast groups are the runtime's, too. Not claimed: memory windows and fast registration
+ * (kernel: MEM_WINDOW, MEM_MGT_EXTENSIONS).
  */
 #include "hw/profiles/profiles.h"
 
@@ -42,6 +42,9 @@ const struct hca_profile hca_profile_irdma = {
 		.max_qp_rd_atom = 127,
 		.max_qp_init_rd_atom = 255,
 		.atomic_cap = IBV_ATOMIC_NONE,
+		.max_mcast_grp = HCA_MCAST_GROUPS,
+		.max_mcast_qp_attach = HCA_MCAST_QPS,
+		.max_total_mcast_qp_attach = HCA_MCAST_GROUPS * HCA_MCAST_QPS,
 		.max_ah = 131072,
 		.max_pkeys = 1,
 	},
