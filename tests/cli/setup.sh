@@ -5,7 +5,7 @@
 . "$(dirname "$0")/lib.sh"
 setup=$(cd "$(dirname "$0")/../../scripts" && pwd)/setup.sh
 mkdir "$tmp/bin"
-for tool in sh sed dirname env cat rm; do
+for tool in awk sh sed dirname env cat rm; do
 	ln -s "$(command -v $tool)" "$tmp/bin/$tool"
 done
 
