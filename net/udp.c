@@ -88,12 +88,16 @@ size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockadd
 
 /* ---- sockets ---- */
 
-static void set_buffer(int fd, int force, int plain)
+/* By force where CAP_NET_ADMIN allows it, else what the system lets anybody have. The size: half of what counts. */
+static int set_buffer(int fd, int force, int plain, int get)
 {
-	int size = UDP_BUF;
+	int size = UDP_BUF, got = 0;
+	socklen_t len = sizeof(got);
 
 	if (setsockopt(fd, SOL_SOCKET, force, &size, sizeof(size)))
 		setsockopt(fd, SOL_SOCKET, plain, &size, sizeof(size));
+	getsockopt(fd, SOL_SOCKET, get, &got, &len);
+	return got / 2;
 }
 
 /* What is sent to a group leaves by that interface; a group's socket gets what it joined itself, no more. */
@@ -111,13 +115,17 @@ static int set_multicast(int fd, int family, int ifindex)
 
 static int udp_socket(const struct sockaddr_storage *addr, socklen_t len, int ifindex)
 {
-	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, fd, ret;
+	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, got, fd, ret;
 
 	fd = socket(addr->ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF);
-	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF);
+	got = set_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, SO_RCVBUF);
+	if (got < UDP_BUF)
+		fl_info("UDP port %d: a receive buffer of %d KiB where %d are wanted: packets may be lost, and windows are small; "
+			"the remedy: sysctl net.core.rmem_max=%d, or CAP_NET_ADMIN",
+			ROCE_UDP_PORT, got >> 10, UDP_BUF >> 10, UDP_BUF);
+	set_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, SO_SNDBUF);
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)))
 		goto err;
 	/* without it (before Linux 5.0) packets come one by one */

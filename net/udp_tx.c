@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "net/udp.h"
 #include "util/cancel.h"
 
@@ -169,6 +170,32 @@ static uint32_t packets_of(const struct udp_batch *batch, unsigned from)
 	return n;
 }
 
+/* What the kernel knows of the way to where the message goes: a connected socket may ask. */
+static int route_mtu(const struct udp_sock *sock, const struct msghdr *m)
+{
+	bool v4 = sock->addr.ss_family == AF_INET;
+	int fd = socket(sock->addr.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), mtu = 0;
+	socklen_t len = sizeof(mtu);
+
+	if (fd < 0)
+		return 0;
+	if (connect(fd, m->msg_name, m->msg_namelen) ||
+	    getsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU : IPV6_MTU, &mtu, &len))
+		mtu = 0;
+	close(fd);
+	return mtu;
+}
+
+static void warn_mtu(const struct udp_sock *sock, const struct msghdr *m, uint32_t size)
+{
+	uint32_t hdr = UDP_HDR + (sock->addr.ss_family == AF_INET ? IPV4_HDR : IPV6_HDR);
+
+	fl_warn_once("a packet of %u bytes is longer than the MTU of the route to its peer, %d, and was lost, as all "
+		     "like it will be: use a smaller path MTU (IBV_MTU_1024 fits 1500), or raise that of the "
+		     "network interfaces",
+		     size + hdr, route_mtu(sock, m));
+}
+
 /*
  * Sends the messages; returns how many packets were lost, -EAGAIN when the first found no room, or
  * -EOPNOTSUPP when the kernel does not cut messages here; nothing was sent then.
@@ -194,7 +221,8 @@ static int send_batch(struct udp_sock *sock)
 			return -EOPNOTSUPP;
 		} else if (errno != EINTR) {
 			if (errno == EMSGSIZE)
-				fl_warn_once("a packet is longer than the route's MTU and was lost: use a smaller path MTU");
+				warn_mtu(sock, &sock->batch->msgs[done].msg_hdr,
+					 sock->batch->run[done].size);
 			else
 				fl_warn_once("sending to UDP port %d: %s", ROCE_UDP_PORT, strerror(errno));
 			break;
