@@ -343,6 +343,8 @@ struct hca_qp {
 	bool faulting[ROLE_NUM];
 	struct pf_wait pf_wait[ROLE_NUM]; /* good while faulting */
 	bool stuck_told[ROLE_NUM];
+	uint64_t fault_last; /* now_ns(), of the responder */
+	uint32_t fault_burst; /* faults in a row */
 	/* what a worker could not resolve: an access there for as much or more is denied, until one succeeds */
 	struct {
 		uint32_t key;

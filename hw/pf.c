@@ -18,6 +18,8 @@
 #define PF_STEP	       (512ull << 10)
 #define PF_INLINE_MAX  (1u << 20)
 #define PF_FORCE_TRIES 64
+#define PF_BURST       4
+#define PF_CALM_NS     50000ull
 
 int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
 {
@@ -105,6 +107,21 @@ static int pause_role(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, c
 	return 0;
 }
 
+/*
+ * Whoever takes packets in takes them in for every QP. One that faults again and again in a short time
+ * would hold up the others: its faults are for the workers, until it was quiet for a while.
+ */
+static bool storms(struct hca_qp *qp, uint64_t now)
+{
+	/* a clock that stands still, as in tests, says nothing of how fast they come */
+	if (now - qp->fault_last > PF_CALM_NS || now == qp->fault_last)
+		qp->fault_burst = 0;
+	else if (qp->fault_burst < PF_BURST)
+		qp->fault_burst++;
+	qp->fault_last = now;
+	return qp->fault_burst == PF_BURST;
+}
+
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *missed)
 {
 	NO_CANCEL;
@@ -122,7 +139,8 @@ int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *missed)
 	cnt_inc(qp->dev->stat, FL_CNT_page_fault_events);
 	FL_PROBE4(page_fault, qp->qpn, role, miss.addr, miss.len);
 	widen(qp, role, &all);
-	if (fault_model->at_once && !provoke.delay_us && !provoke.delay_mlx5) {
+	if (fault_model->at_once && !provoke.delay_us && !provoke.delay_mlx5 &&
+	    !(role == ROLE_RESP && storms(qp, began))) {
 		if (all.len <= PF_INLINE_MAX)
 			rc = pf_resolve(mr, &all, UMEM_FAULT_NOSLEEP);
 		/* what is needed now may be had where what is needed later may not */
