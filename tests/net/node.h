@@ -33,16 +33,17 @@
  * A network namespace of the test's own, where it may have one: UDP port 4791 and the slots are shared with
  * every process of a namespace, and other tests run at the same time.
  */
-static inline void private_net(void)
+static inline bool private_net(void)
 {
 	struct ifreq ifr = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
 	int fd;
 
 	if (unshare(CLONE_NEWNET))
-		return;
+		return false;
 	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	CHECK(fd >= 0 && !ioctl(fd, SIOCSIFFLAGS, &ifr));
 	close(fd);
+	return true;
 }
 
 struct node {

@@ -10,6 +10,7 @@
 #include "node.h"
 
 static struct node me;
+static bool own_net;
 
 static void sleep_turn(struct node *n)
 {
@@ -179,9 +180,44 @@ static void wire_format(void)
 	close(peer);
 }
 
+/* An MTU that the route does not have is said, with both sizes, and the packet is counted as lost. */
+static void mtu_too_large(void)
+{
+	struct ifreq ifr = {.ifr_name = "lo", .ifr_mtu = 1500};
+	struct net_path_attr attr = {.qpn = 17, .dest_qpn = 0x11};
+	char log[] = "/tmp/faultline-mtu-XXXXXX", said[1024] = "";
+	int sock = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), fd = mkstemp(log);
+	struct net_path *path;
+	uint32_t psn = 0;
+
+	if (!own_net) {
+		fprintf(stderr, "skipped: an MTU of its own for a route needs a network namespace\n");
+		return;
+	}
+	CHECK(sock >= 0 && fd >= 0 && !ioctl(sock, SIOCSIFMTU, &ifr));
+	setenv("VERBS_LOG_FILE", log, 1);
+	node_open(&me, "udp");
+	gid4(attr.sgid, 127, 0, 0, 8);
+	gid4(attr.dgid, 127, 0, 0, 9);
+	CHECK(!net_path_open(me.net, &attr, &path));
+	CHECK(!send_write(path, 0x11, &psn, 2048, 2048));
+	CHECK(me.stat.counter[FL_CNT_send_err] == 1);
+	CHECK(pread(fd, said, sizeof(said) - 1, 0) > 0);
+	/* RETH and ICRC, IP and UDP headers beside the data */
+	CHECK(strstr(said, "a packet of 2108 bytes") && strstr(said, "route to its peer, 1500"));
+	CHECK(!send_write(path, 0x11, &psn, 1024, 1024));
+	CHECK(me.stat.counter[FL_CNT_send_err] == 1);
+	net_path_close(path);
+	node_close(&me);
+	unlink(log);
+	close(fd);
+	close(sock);
+}
+
 int main(void)
 {
-	private_net();
+	own_net = private_net();
+	mtu_too_large();
 	wire_format();
 	handover();
 	return 0;
