@@ -206,7 +206,8 @@ static void ib_umem_dmabuf_revoke(struct dma_buf_attachment *attach)
 {
 	struct ib_umem_dmabuf *d = attach->importer_priv;
 
-	if (d->revoked)
+	/* before it is pinned it is a move, and pinning finds out; also before attaching has returned */
+	if (!d->pinned)
 		return;
 	d->revoked = true;
 	count_invalidated(d);
@@ -407,7 +408,7 @@ static int get_pinned_and_lock(struct umem_device *dev, uint64_t offset, size_t 
 	if (err)
 		return err;
 	dma_resv_lock(d->dmabuf->resv, NULL);
-	err = d->revoked ? -ENODEV : dma_buf_pin(d->attach);
+	err = dma_buf_pin(d->attach);
 	if (!err) {
 		d->pinned = true;
 		count_pinned(&d->umem, true);
