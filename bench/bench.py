@@ -115,6 +115,35 @@ def figures(program, alone=False):
     return {name: float(value) for name, value in (line.split() for line in out.splitlines())}
 
 
+def storm(program):
+    """First touch, cold memory, a quiet QP beside a storm; the two pitfalls under both fault models."""
+    def run(what, model="ideal"):
+        out = subprocess.run([os.environ["FAULTLINE"], "run", "-q", "--fault-model", model, "--", program, what],
+                             check=True, text=True, stdout=subprocess.PIPE, timeout=180).stdout
+        return {name: float(value) for name, value in (line.split() for line in out.splitlines())}
+
+    row("", "", "", "beside", "to reach", None)
+    m = run("touch")
+    for kind, what, limit in (("touch", "first touch, 1 page", 3), ("bulk", "first touch, 256 pages by one WRITE", 1.3)):
+        over, store = m[f"{kind}_over_populate"], m[f"{kind}_over_store"]
+        row(what, f"{over:.2f}", "x", f"{store:.2f} x with a store", f"<= {limit} x populate", over <= limit)
+    m = run("cold")
+    row("cold 1 GiB by WRITEs of 1 MiB", f"{m['cold_gib_gbs']:.2f}", "GB/s", f"{m['cold_over_memset']:.2f} x memset",
+        ">= 0.7 x memset", m["cold_over_memset"] >= 0.7)
+    m = run("quiet")
+    row("quiet QP, WRITE 8 B, 99 %", f"{m['quiet_p99_us']:.2f}", "us")
+    row("  beside 10,000 cold pages", f"{m['quiet_p99_in_storm_us']:.2f}", "us", f"{m['storm_over_quiet']:.2f} x quiet",
+        "<= 2 x quiet", m["storm_over_quiet"] <= 2)
+    ideal, connectx = (run("damming", model) for model in ("ideal", "connectx"))
+    for name in ideal:
+        row(name.replace("_", " "), f"{ideal[name]:.2f}", "ms", f"{connectx[name]:.2f} ms as connectx")
+    ideal, connectx = (run("flood", model) for model in ("ideal", "connectx"))
+    for name in ideal:
+        if "ratio" in name:
+            row(f"sent in vain, {name.rsplit('_', 1)[1]} QPs", f"{ideal[name]:.2f}", "x",
+                f"{connectx[name]:.2f} x as connectx", "0", ideal[name] < 0.01)
+
+
 def on_demand(program, unmap):
     """Losing pages and getting them again; regions of both kinds; an arena."""
     hooks, told, odp = [], [], []
@@ -157,6 +186,9 @@ def on_demand(program, unmap):
 def main():
     if sys.argv[1] == "--odp":
         on_demand(sys.argv[2], sys.argv[3])
+        return
+    if sys.argv[1] == "--storm":
+        storm(sys.argv[2])
         return
     if sys.argv[1] == "--swap":
         swap(sys.argv[2])
