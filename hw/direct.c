@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <string.h>
 #include "hw/hw.h"
+#include "util/provoke.h"
 
 #define DIRECT_MAX	8192	/* bytes; longer ones are a matter of rate, not of latency */
 #define SLOW_ACK_NS	4000	/* twice what a placement takes */
@@ -54,7 +55,8 @@ void direct_publish(struct hca_qp *qp)
 	struct faultline_qp *e;
 
 	direct_withdraw(qp);
-	if (qp->type != IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
+	/* accesses that are to be disturbed must come by our own threads */
+	if (provoke_accesses || qp->type != IBV_QPT_RC || (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
 		return;
 	e = entry(qp);
 	__atomic_store_n(&e->dest_qpn, qp->attr.dest_qp_num, __ATOMIC_RELAXED);

@@ -309,7 +309,8 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	ret = impair_open(net, cfg->impair, &net->impair);
 	if (ret)
 		goto err_spare;
-	net->direct = !net->impair; /* what is placed is no packet, and nothing would happen to it */
+	/* what is placed is no packet, and nothing would happen to it */
+	net->direct = !net->impair && !strcmp(cfg->link, "auto");
 	atomic_store(&net->rx[0], loop);
 	atomic_store(&net->num_rx, 1);
 	__atomic_store_n(&seg->s->slot, net->slot, __ATOMIC_RELEASE);

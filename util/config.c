@@ -79,7 +79,7 @@ static bool one_of(const char *v, const char *a, const char *b, const char *c)
 
 static const char *check_link(const char *v)
 {
-	return one_of(v, "auto", "udp", NULL) ? NULL : "must be auto or udp";
+	return one_of(v, "auto", "ring", "udp") ? NULL : "must be auto, ring or udp";
 }
 
 static const char *check_impair(const char *v)
@@ -146,7 +146,7 @@ static const struct setting settings[] = {
 	{"log", "FAULTLINE_LOG", FIELD(log), false, check_log, "",
 	 "none, error, warn, info or debug; empty: by VERBS_LOG_LEVEL, else warn"},
 	{"link", "FAULTLINE_LINK", FIELD(link), false, check_link, "auto",
-	 "auto, or udp: no shared memory between processes"},
+	 "auto; ring: packets, never a peer's memory directly; or udp: no shared memory between processes"},
 	{"impair", "FAULTLINE_IMPAIR", FIELD(impair), false, check_impair, "",
 	 "what becomes of packets sent, such as loss=1%,reorder=2%,dup=1%,delay=1ms~200us,seed=7"},
 	{"pin", "FAULTLINE_PIN", FIELD(pin), false, check_pin, "auto",

@@ -19,7 +19,7 @@ struct fl_config {
 	char name[64];	  /* device name when one device is asked for; "": <profile>_fl<N> */
 	uint32_t vendor_id, vendor_part_id; /* 0: the profile's */
 	char log[16];	  /* "": see log.h */
-	char link[16];	  /* "auto", or "udp": never shm between processes (tests, captures) */
+	char link[16];	  /* "auto"; "ring": shm, but no direct placement; "udp": never shm (tests, captures) */
 	char impair[128]; /* "": packets go unharmed; else see impairment.h */
 	char pin[16];	  /* "auto", "io_uring", "mlock" */
 	char notifier[16]; /* "auto", "userfaultfd", "none" */

@@ -12,7 +12,7 @@ expect 2 "$FAULTLINE" devices --netdev a/b
 says err '--netdev: '
 # by a variable
 expect 2 env FAULTLINE_LINK=tcp "$FAULTLINE" run -- true
-says err 'FAULTLINE_LINK: .*"tcp" must be auto or udp'
+says err 'FAULTLINE_LINK: .*"tcp" must be auto, ring or udp'
 grep -q 'ignored' "$tmp/err" && fail "refused and called ignored"
 
 # getopt's messages say who speaks

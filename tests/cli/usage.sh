@@ -26,7 +26,7 @@ expect 2 "$FAULTLINE" run --device mlx5, -- true
 expect 2 "$FAULTLINE" run --netdev nosuchdev0 -- true
 says err "'nosuchdev0'"
 expect 2 "$FAULTLINE" run --link tcp -- true
-says err 'auto or udp'
+says err 'auto, ring or udp'
 expect 2 "$FAULTLINE" run --config /nonexistent -- true
 says err '/nonexistent'
 expect 2 "$FAULTLINE" stat a b
