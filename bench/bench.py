@@ -159,11 +159,14 @@ def on_demand(program, unmap):
     row("", "", "", "beside", "to reach", None)
     for call, what in (("munmap", "munmap"), ("dontneed", "MADV_DONTNEED")):
         for size, name in (("1_1", "1 page"), ("1_64", "1 page of 64"), ("64_64", "64 pages"), ("512_512", "512 pages")):
+            def more(runs):
+                return med(r[f"{call}_{size}_mapped"] - r[f"{call}_{size}_plain"] for r in runs)
+
             value, over = both(hooks, f"{call}_{size}_mapped", f"{call}_{size}_plain")
-            row(f"{what}, {name}, mapped, hooks", f"{value:.1f}", "us", f"{over:.2f} x not mapped",
+            row(f"{what}, {name}, mapped, hooks", f"{value:.1f}", "us", f"{over:.2f} x not mapped, {more(hooks):+.1f} us",
                 "<= 2 x not mapped", over <= 2)
             value, over = both(told, f"{call}_{size}_mapped", f"{call}_{size}_plain")
-            row("  told by userfaultfd", f"{value:.1f}", "us", f"{over:.2f} x not mapped")
+            row("  told by userfaultfd", f"{value:.1f}", "us", f"{over:.2f} x not mapped, {more(told):+.1f} us")
     for kind in ("explicit", "implicit"):
         if f"{kind}_1_cold" not in odp[0]:
             print(f"{kind} regions: the device has none")
