@@ -4,7 +4,7 @@
  *
  * A QP is one struct under one lock (LOCK_QP); its receive queue has its own (LOCK_RQ), so that
  * posting receives does not wait for a copy. Three roles work on it, a file each:
- *   req.c   requester: turns send WQEs into request packets
+ *   req.c   requester: turns send WQEs (post.c) into request packets
  *   resp.c  responder: executes requests from the peer, answers
  *   comp.c  completer: takes the answers, retires send WQEs
  * and ud.c requester and responder of the transport that has no connection.
