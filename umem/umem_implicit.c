@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <urcu/list.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
@@ -30,6 +31,8 @@
 #define CHILD_SHIFT  30
 #define CHILD_BYTES  (1ull << CHILD_SHIFT)
 #define ADDRESS_BITS 47 /* what the kernel gives to those that do not ask for more */
+/* An empty child is kept for a while: what discards its memory and uses it again needs no new one. */
+#define REAP_AFTER_NS 20000000ull
 #define MAX_CHILDREN (1u << (ADDRESS_BITS - CHILD_SHIFT))
 
 struct implicit {
@@ -45,6 +48,7 @@ struct child {
 	struct implicit *parent;
 	unsigned users; /* faults under way, by the parent's lock */
 	bool queued;	/* reap_lock */
+	uint64_t queued_at; /* ns */
 	struct cds_list_head node;
 };
 
@@ -81,6 +85,14 @@ static void count_children(struct ib_umem *umem, int n)
 
 /* ---- giving back ---- */
 
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
 /* Allocates nothing, and waits for nobody who does. The child does not go away meanwhile. */
 static void queue_reap(struct child *c)
 {
@@ -89,6 +101,7 @@ static void queue_reap(struct child *c)
 	fl_lock(&reap_lock);
 	if (!c->queued && !c->parent->dying) {
 		c->queued = wake = true;
+		c->queued_at = now_ns();
 		cds_list_add_tail(&c->node, &reap_list);
 	}
 	fl_unlock(&reap_lock);
@@ -143,6 +156,19 @@ static void reap(struct child *c)
 	}
 }
 
+/* until it is time for the first child of the list; those behind it came later */
+static void wait_for_first(void)
+{
+	uint64_t now = now_ns(), at = now;
+
+	fl_lock(&reap_lock);
+	if (!cds_list_empty(&reap_list))
+		at = cds_list_first_entry(&reap_list, struct child, node)->queued_at + REAP_AFTER_NS;
+	fl_unlock(&reap_lock);
+	if (at > now)
+		nanosleep(&(struct timespec){.tv_nsec = (long)(at - now)}, NULL);
+}
+
 static void *reaper(void *arg)
 {
 	prctl(PR_SET_NAME, "fl-implicit");
@@ -152,6 +178,7 @@ static void *reaper(void *arg)
 
 		if (sem_wait(&reap_wanted))
 			continue;
+		wait_for_first();
 		fl_lock(&reap_lock);
 		if (!cds_list_empty(&reap_list)) {
 			c = cds_list_first_entry(&reap_list, struct child, node);
