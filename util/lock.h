@@ -18,6 +18,9 @@ enum lock_rank {
 	LOCK_RQ,	    /* a receive queue or SRQ */
 	LOCK_CQ,	    /* a CQ's ring and its arming */
 	LOCK_EVENT,	    /* a completion channel's or a context's queue of events */
+	LOCK_NET_IMPAIR,    /* packets held back on purpose, and what became of those before */
+	LOCK_NET_TX,	    /* producer side of one ring, or of a UDP socket's batch. Payloads are copied under it, and
+			     * what a copy may need comes after it */
 	LOCK_DMA_BUF,	    /* the process's table of dma-bufs, and their references */
 	LOCK_DMA_RESV,	    /* a dma-buf's reservation; several at once only by dmabuf/dma-resv.h */
 	LOCK_DMA_EXPORTER,  /* an exporter's memory: which buffer has which part of it */
@@ -28,8 +31,6 @@ enum lock_rank {
 	LOCK_UMEM_RWSEM,    /* the interval tree of on-demand regions */
 	LOCK_UMEM_MUTEX,    /* one umem_odp's page table. Nothing is allocated, freed or mapped under it */
 	LOCK_PT_ARENA,	    /* the free list of page-present tables' chunks */
-	LOCK_NET_IMPAIR,    /* packets held back on purpose, and what became of those before */
-	LOCK_NET_TX,	    /* producer side of one ring, or of a UDP socket's batch */
 	LOCK_NET_PEER,	    /* our hazard at one peer, and what we have mapped of it */
 	LOCK_TIMER,	    /* the timer heap */
 	LOCK_LEAF,	    /* anything that takes no other lock inside */
