@@ -5,11 +5,13 @@
  *
  * Before it, the range is taken from the device's tables and is let go by userfaultfd, so that no event
  * fires and nobody is woken. It stays so: nothing of it is in a table, and what comes into one again
- * by a fault is watched anew before (the subscription's `gaps`).
+ * by a fault is watched anew before (the subscription's `gaps`). Pages that go from a file by its
+ * descriptor go from all its mappings: those in regions are looked for, and no event would tell of them.
  */
 #include <dlfcn.h>
 #include <stddef.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "faultline/segment.h"
 #include "mm/mm_internal.h"
@@ -39,6 +41,27 @@ static bool amid_access(void)
 				    __atomic_load_n(&mm_hazard->end, __ATOMIC_RELAXED);
 }
 
+/*
+ * A call of ours, or of a signal handler over it: the event will come. So also when a handler has
+ * interrupted us with a lock held, which may be one that is taken below; but amid an access, with nothing
+ * but its queue pair's held, the event would be read only when that access is over.
+ */
+static bool may_enter(void)
+{
+	return !inside && (!fl_locks_held || amid_access());
+}
+
+static void take_away(const struct mmu_notifier_range *range)
+{
+	/* nobody waits for that access now: it may go on only after us (umem/dma.c) */
+	if (amid_access())
+		__atomic_store_n(&mm_hazard->unmapping, 1, __ATOMIC_SEQ_CST);
+	mmu_notifier_invalidate_range_start(range);
+	uffd_unregister(range->start, range->end);
+	if (mm_hazard)
+		__atomic_store_n(&mm_hazard->unmapping, 0, __ATOMIC_SEQ_CST);
+}
+
 static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, const void *caller)
 {
 	struct mmu_notifier_range range = {
@@ -51,26 +74,57 @@ static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, co
 	};
 	bool owed = false;
 
-	/*
-	 * A call of ours, or of a signal handler over it: the event will come. So also when a handler has
-	 * interrupted us with a lock held, which may be one that is taken below; but amid an access, with nothing
-	 * but its queue pair's held, the event would be read only when that access is over.
-	 */
-	if (inside || (fl_locks_held && !amid_access()))
+	if (!may_enter())
 		return false;
 	inside = true;
 	if (!end)
 		range.end = shm_end(start);
 	if (range.end > start && notifier_overlaps(start, range.end) && getpid() == owner) {
-		/* nobody waits for that access now: it may go on only after us (umem/dma.c) */
-		if (amid_access())
-			__atomic_store_n(&mm_hazard->unmapping, 1, __ATOMIC_SEQ_CST);
-		mmu_notifier_invalidate_range_start(&range);
-		uffd_unregister(start, range.end);
-		if (mm_hazard)
-			__atomic_store_n(&mm_hazard->unmapping, 0, __ATOMIC_SEQ_CST);
+		take_away(&range);
 		owed = true;
 	}
+	inside = false;
+	return owed;
+}
+
+/* The mappings in [at, end) of that part of the file. How many. */
+static unsigned take_mappings(uint64_t at, uint64_t end, const struct stat *file, struct mmu_notifier_range *range,
+			      uint64_t from, uint64_t to)
+{
+	unsigned n = 0;
+	struct vma v;
+
+	for (; at < end && !vma_find(at, &v) && v.start < end; at = v.end) {
+		uint64_t first = v.offset, last = v.offset + (v.end - v.start);
+
+		if (v.inode != file->st_ino || v.dev != file->st_dev || last <= from || first >= to)
+			continue;
+		range->start = v.start + (first < from ? from - first : 0);
+		range->end = last > to ? v.end - (last - to) : v.end;
+		range->start = range->start < at ? at : range->start;
+		range->end = range->end > end ? end : range->end;
+		if (range->start >= range->end)
+			continue;
+		take_away(range);
+		n++;
+	}
+	return n;
+}
+
+static unsigned begin_file(int fd, uint64_t from, uint64_t to, const char *by, const void *caller)
+{
+	struct mmu_notifier_range range = {
+		.event = MMU_NOTIFY_CLEAR, .unwatch = true, .by = by, .caller = caller};
+	uint64_t at = 0, start, end;
+	struct stat file;
+	unsigned owed = 0;
+
+	if (!may_enter())
+		return 0;
+	inside = true;
+	if (getpid() == owner && !fstat(fd, &file) && S_ISREG(file.st_mode) && from < (uint64_t)file.st_size)
+		for (; notifier_next(at, false, &start, &end); at = end)
+			owed += take_mappings(start, end, &file, &range, from, to);
 	inside = false;
 	return owed;
 }
@@ -94,7 +148,8 @@ void hooks_init(void)
 	static const struct faultline_mm_ops ops = {.size = sizeof(ops),
 						    .regions = &notifier_regions,
 						    .begin = begin,
-						    .end = end};
+						    .end = end,
+						    .begin_file = begin_file};
 	const struct faultline_preload_ops *preload = dlsym(RTLD_DEFAULT, "faultline_preload_ops");
 
 	owner = getpid();

@@ -78,7 +78,7 @@ struct vma {
 	uint64_t start, end;
 	bool file;  /* backed by a file, shmem included */
 	bool shmem; /* as far as its name tells */
-	uint64_t inode; /* a System V segment's identifier */
+	uint64_t offset, dev, inode; /* of the file; inode: a System V segment's identifier */
 };
 
 /* the mapping that holds addr, or the next one: 0 or -ENOENT. Allocates nothing. */
@@ -118,10 +118,10 @@ extern unsigned notifier_regions;
 /* Does one overlap [start, end)? Never waits: no, when somebody is at the tree for long. */
 bool notifier_overlaps(uint64_t start, uint64_t end);
 /*
- * The next range at or after `at` that somebody watches whose device forgets (not ops->once): false: none.
+ * The next range at or after `at` that somebody watches; forgets: whose device forgets (not ops->once): false: none.
  * What overlaps it on the right comes by the next call.
  */
-bool notifier_next(uint64_t at, uint64_t *start, uint64_t *end);
+bool notifier_next(uint64_t at, bool forgets, uint64_t *start, uint64_t *end);
 /* Does a device have something of it in its tables (ops->holds)? */
 bool notifier_holds(uint64_t start, uint64_t end);
 /* the quiesce callback, if one was set */

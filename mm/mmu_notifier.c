@@ -143,15 +143,15 @@ bool notifier_overlaps(uint64_t start, uint64_t end)
 	return yes;
 }
 
-/* ---- for the look at what the kernel has reclaimed (reclaim.c) ---- */
+/* ---- for who looks at all that is watched (reclaim.c, hooks.c) ---- */
 
-bool notifier_next(uint64_t at, uint64_t *start, uint64_t *end)
+bool notifier_next(uint64_t at, bool forgets, uint64_t *start, uint64_t *end)
 {
 	struct interval_node *n;
 
 	fl_lock(&tree_lock);
 	n = interval_first(&subscriptions, at, UINT64_MAX);
-	while (n && sub_of(n)->mni->ops->once)
+	while (n && forgets && sub_of(n)->mni->ops->once)
 		n = interval_next(n, at, UINT64_MAX);
 	if (n) {
 		*start = n->start > at ? n->start : at;

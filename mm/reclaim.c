@@ -73,7 +73,7 @@ void mm_reclaim_scan(void)
 	uint64_t at = 0, start, end, next, began = now_ms(), *counter = __atomic_load_n(&scans, __ATOMIC_ACQUIRE);
 	unsigned taken = 0;
 
-	while (notifier_next(at, &start, &end)) {
+	while (notifier_next(at, true, &start, &end)) {
 		for (; start < end; start = next) {
 			unsigned n = vma_absent_runs(start, end, run, RUNS, &next);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 #include "mm/mm_internal.h"
 
@@ -59,19 +60,24 @@ static void set_name(struct vma *v, const char *name)
 static bool parse_line(const char *line, struct vma *v)
 {
 	const char *p = line;
-	uint64_t n[2] = {0, 0};
+	uint64_t n[5] = {0}; /* start, end, offset, major, minor */
 
-	for (int i = 0; i < 2; i++, p++)
-		for (; *p && *p != '-' && *p != ' '; p++)
+	for (int i = 0; i < 5; i++, p++) {
+		if (i == 2) { /* perms */
+			p = strchr(p, ' ');
+			if (!p)
+				return false;
+			p++;
+		}
+		for (; *p && !strchr("-: ", *p); p++)
 			n[i] = n[i] << 4 | (uint64_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
+		if (!*p)
+			return false;
+	}
 	v->start = n[0];
 	v->end = n[1];
-	for (int field = 0; field < 3; field++) { /* perms, offset, device */
-		p = strchr(p, ' ');
-		if (!p)
-			return false;
-		p++;
-	}
+	v->offset = n[2];
+	v->dev = makedev((unsigned)n[3], (unsigned)n[4]);
 	v->inode = strtoull(p, NULL, 10);
 	v->file = v->inode != 0;
 	p = strchr(p, '/');
@@ -144,6 +150,8 @@ int vma_find(uint64_t addr, struct vma *v)
 	}
 	v->start = q.vma_start;
 	v->end = q.vma_end;
+	v->offset = q.vma_offset;
+	v->dev = makedev(q.dev_major, q.dev_minor);
 	v->inode = q.inode;
 	v->file = q.inode != 0;
 	set_name(v, name);

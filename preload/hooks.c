@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -192,6 +193,97 @@ EXPORT int shmdt(const void *addr)
 	ret = (int)syscall(SYS_shmdt, addr);
 	end(ops, owed);
 	return ret;
+}
+
+EXPORT void *shmat(int id, const void *addr, int flags)
+{
+	const struct faultline_mm_ops *ops = flags & SHM_REMAP ? watching() : NULL;
+	uintptr_t at = (uintptr_t)addr;
+	bool owed = false;
+	struct shmid_ds ds;
+	void *ret;
+
+	if (flags & SHM_RND)
+		at &= ~((uintptr_t)SHMLBA - 1);
+	if (ops) {
+		int saved = errno;
+
+		if (!shmctl(id, IPC_STAT, &ds))
+			owed = begin(ops, (void *)at, ds.shm_segsz, false, "shmat(SHM_REMAP)", HERE);
+		errno = saved;
+	}
+	ret = (void *)syscall(SYS_shmat, id, addr, flags);
+	end(ops, owed);
+	return ret;
+}
+
+/* ---- files: what goes from one goes from its mappings ---- */
+
+static unsigned begin_file(int fd, uint64_t from, uint64_t to, const char *by, const void *caller)
+{
+	const struct faultline_mm_ops *ops = watching();
+	int saved = errno;
+	unsigned owed;
+
+	if (!ops || ops->size <= offsetof(struct faultline_mm_ops, begin_file) || from >= to)
+		return 0;
+	owed = ops->begin_file(fd, from, to, by, caller);
+	errno = saved;
+	return owed;
+}
+
+static void end_file(unsigned owed)
+{
+	const struct faultline_mm_ops *ops = __atomic_load_n(&mm, __ATOMIC_ACQUIRE);
+
+	for (; owed; owed--)
+		end(ops, true);
+}
+
+static int allocate(int fd, int mode, off_t from, off_t len, const void *caller)
+{
+	unsigned owed = 0;
+	int ret;
+
+	/* a page that is emptied in part stays */
+	if (from < 0 || len <= 0)
+		;
+	else if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		owed = begin_file(fd, page_up((uint64_t)from), (uint64_t)(from + len) & ~4095ull, "fallocate()", caller);
+	else if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
+		owed = begin_file(fd, (uint64_t)from & ~4095ull, INT64_MAX & ~4095ull, "fallocate()", caller);
+	ret = (int)syscall(SYS_fallocate, fd, mode, from, len);
+	end_file(owed);
+	return ret;
+}
+
+EXPORT int fallocate(int fd, int mode, off_t from, off_t len)
+{
+	return allocate(fd, mode, from, len, HERE);
+}
+
+EXPORT int fallocate64(int fd, int mode, off64_t from, off64_t len)
+{
+	return allocate(fd, mode, from, len, HERE);
+}
+
+static int cut(int fd, off_t len, const void *caller)
+{
+	unsigned owed = len < 0 ? 0 : begin_file(fd, page_up((uint64_t)len), INT64_MAX & ~4095ull, "ftruncate()", caller);
+	int ret = (int)syscall(SYS_ftruncate, fd, len);
+
+	end_file(owed);
+	return ret;
+}
+
+EXPORT int ftruncate(int fd, off_t len)
+{
+	return cut(fd, len, HERE);
+}
+
+EXPORT int ftruncate64(int fd, off64_t len)
+{
+	return cut(fd, len, HERE);
 }
 
 /* ---- the break: the C library keeps its own idea of it ---- */

@@ -30,6 +30,11 @@ struct faultline_mm_ops {
 	 */
 	bool (*begin)(uint64_t start, uint64_t end, bool discard, const char *by, const void *caller);
 	void (*end)(void);
+	/*
+	 * [start, end) of a file, page aligned, is about to lose its pages, wherever it is mapped. How many times
+	 * end() is owed.
+	 */
+	unsigned (*begin_file)(int fd, uint64_t start, uint64_t end, const char *by, const void *caller);
 };
 
 struct faultline_preload_ops {
@@ -45,7 +50,10 @@ struct faultline_preload_ops {
 	 * shadow becomes SIG_DFL, as the kernel does. Async-signal-safe: takes no lock.
 	 */
 	void (*guard_take_action)(int sig, struct sigaction *app);
-	/* From now on munmap(), madvise(), mremap(), mmap(), brk() and shmdt() call these (hooks.c). */
+	/*
+	 * From now on munmap(), madvise(), mremap(), mmap(), brk(), shmdt(), shmat(), fallocate() and ftruncate()
+	 * call these (hooks.c).
+	 */
 	void (*mm_install)(const struct faultline_mm_ops *ops);
 };
 

@@ -49,6 +49,11 @@ static bool begin(uint64_t start, uint64_t end, bool discard, const char *by, co
 	return !uninterested;
 }
 
+static unsigned begin_file(int fd, uint64_t start, uint64_t end, const char *by, const void *caller)
+{
+	return begin(start, end, true, by, caller) ? 1 : 0;
+}
+
 static void end(void)
 {
 	ended++;
@@ -56,7 +61,7 @@ static void end(void)
 }
 
 static const struct faultline_mm_ops ops = {
-	.size = sizeof(ops), .regions = &regions, .begin = begin, .end = end};
+	.size = sizeof(ops), .regions = &regions, .begin = begin, .end = end, .begin_file = begin_file};
 
 static void told(int n)
 {
@@ -110,6 +115,7 @@ static void calls(bool watched)
 	CHECK(mmap(m + 14 * P, P, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + 14 * P && !m[14 * P]);
 	watched ? told_of("mmap", m + 14 * P, P, false) : told(0);
 	CHECK(!ftruncate(fd, 4 * P) && pwrite(fd, "x", 1, 2 * P) == 1);
+	watched ? told_of("ftruncate", (void *)(4 * P), (INT64_MAX & ~4095ull) - 4 * P, true) : told(0);
 	CHECK(mmap64(m + 13 * P, P, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 2 * P) == m + 13 * P && m[13 * P] == 'x');
 	watched ? told_of("mmap", m + 13 * P, P, false) : told(0);
 	errno = 0;
@@ -140,6 +146,25 @@ static void calls(bool watched)
 	if (watched)
 		CHECK(begun == 1 && note[0].start == at && !note[0].end);
 	told(watched ? 1 : 0);
+
+	shm = shmget(IPC_PRIVATE, 2 * P, 0600);
+	at = shmat(shm, NULL, 0);
+	CHECK(at != (void *)-1 && !shmdt(at));
+	watched ? told_of("shmdt", at, (size_t)-(intptr_t)at, false) : told(0);
+	CHECK(shmat(shm, m + 8 * P, SHM_REMAP) == m + 8 * P && !m[8 * P] && !m[10 * P - 1]);
+	shmctl(shm, IPC_RMID, NULL);
+	watched ? told_of("shmat", m + 8 * P, 2 * P, false) : told(0);
+
+	/* of a file: whole pages */
+	errno = 0;
+	CHECK(!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, P - 1, 2 * P + 5) && !errno);
+	watched ? told_of("fallocate", (void *)P, 2 * P, true) : told(0);
+	CHECK(!fallocate64(fd, 0, 0, 8 * P) && !fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 5, P));
+	told(0);
+	CHECK(!ftruncate64(fd, 5 * P + 1));
+	watched ? told_of("ftruncate", (void *)(6 * P), (INT64_MAX & ~4095ull) - 6 * P, true) : told(0);
+	CHECK(ftruncate(fd, -1) == -1 && errno == EINVAL && fallocate(fd, 0, 0, 0) == -1 && errno == EINVAL);
+	told(0);
 
 	at = sbrk(0);
 	CHECK(!brk(at + 10 * P) && sbrk(P) == at + 10 * P && sbrk(0) == at + 11 * P);
