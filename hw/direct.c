@@ -16,7 +16,7 @@
  * none.
  *
  * A packet is quicker where the peer is polling its CQ (below 1 us, and many go at once), so placement
- * waits to be worth it: when the last message sent from idle took long to be acknowledged, and the
+ * waits to be worth it: when the last messages sent from idle took long to be acknowledged, and the
  * application does not post one after the other without a look at the results.
  */
 #include <errno.h>
@@ -26,6 +26,7 @@
 
 #define DIRECT_MAX	8192	/* bytes; longer ones are a matter of rate, not of latency */
 #define SLOW_ACK_NS	4000	/* twice what a placement takes */
+#define SLOW_ACKS	3	/* in a row: one may be the scheduler's doing */
 #define BURST_GAP_NS	1000	/* posted sooner after the last: a burst */
 #define TRY_PACKET_EACH 1024	/* placements, to see whether the peer has begun to poll */
 #define LEAF_PAGES	4096ull /* the shape of page-present tables: umem_odp.c */
@@ -71,7 +72,10 @@ void direct_publish(struct hca_qp *qp)
 void direct_acked(struct hca_qp *qp)
 {
 	if (qp->direct.idle_sent && qp->req.una == qp->req.psn) {
-		qp->direct.slow_ack = now_ns() - qp->direct.idle_sent > SLOW_ACK_NS;
+		if (now_ns() - qp->direct.idle_sent <= SLOW_ACK_NS)
+			qp->direct.slow_acks = 0;
+		else if (qp->direct.slow_acks < SLOW_ACKS)
+			qp->direct.slow_acks++;
 		qp->direct.idle_sent = 0;
 	}
 }
@@ -196,7 +200,7 @@ static bool worth_it(struct hca_qp *qp, const struct send_wqe *w)
 	    qp->req.una != qp->req.psn || qp->sq_send != qp->sq_tail)
 		return false;
 	if ((w->opcode != IBV_WR_RDMA_WRITE && w->opcode != IBV_WR_RDMA_READ) || !w->length ||
-	    w->length > DIRECT_MAX || !qp->direct.slow_ack)
+	    w->length > DIRECT_MAX || qp->direct.slow_acks < SLOW_ACKS)
 		return false;
 	if (++qp->direct.since_packet >= TRY_PACKET_EACH || now_ns() - qp->direct.last < BURST_GAP_NS) {
 		qp->direct.since_packet = 0;

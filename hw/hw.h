@@ -355,7 +355,7 @@ struct hca_qp {
 	struct { /* direct.c */
 		bool published; /* in the segment: the peer may place at ours */
 		bool usable;	/* we may at the peer's */
-		bool slow_ack;
+		uint32_t slow_acks; /* in a row */
 		uint32_t since_packet;
 		uint64_t idle_sent, last;
 	} direct;
