@@ -99,6 +99,8 @@ struct ib_umem_odp {
 	uint64_t pt_root;    /* offset in the segment; atomic */
 	unsigned pt_levels;
 	uint64_t mapped; /* pages in the table, under umem_mutex */
+	uint64_t around_next; /* umem_odp_around.c: where the next fault would be in order; */
+	unsigned around_run;  /* how many were. Both atomic, and no more than hints */
 
 	/* parts that are pinned: umem_odp_pin.c */
 	struct fl_mutex pins_lock;
@@ -146,6 +148,7 @@ void ib_umem_release(struct ib_umem *umem);
 #define UMEM_FAULT_WRITE   1u
 #define UMEM_FAULT_NOSLEEP 2u
 #define UMEM_FAULT_FORCE   4u /* do not trust the table: an access through it has failed */
+#define UMEM_FAULT_AROUND  16u /* comes along with a fault, and is no event of its own */
 #define UMEM_FAULT_PREFETCH 8u /* counts as page_prefetch, not as page_faults */
 #define UMEM_FAULT_PIN	    16u /* counts as neither */
 int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);

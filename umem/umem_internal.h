@@ -70,6 +70,11 @@ void umem_odp_count_unmapped(struct ib_umem_odp *odp, uint64_t n);
 enum umem_way umem_odp_way(const struct ib_umem *umem, uint64_t addr, size_t len, bool write, bool failed);
 int umem_odp_fault(struct ib_umem *umem, uint64_t addr, size_t len, unsigned flags);
 
+/* ---- umem_odp_around.c ---- */
+
+/* a fault there was resolved: what the CPU has behind it may come along; umem_mutex not held */
+void umem_odp_around(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);
+
 /* ---- umem_odp_pin.c ---- */
 
 int umem_odp_copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, size_t len, bool to_pages);

@@ -256,7 +256,7 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 		fl_unlock(&odp->umem_mutex);
 		return ret;
 	}
-	if (flags & UMEM_FAULT_PREFETCH)
+	if (flags & (UMEM_FAULT_PREFETCH | UMEM_FAULT_AROUND))
 		return ret;
 	if (range.major)
 		UMEM_COUNT(&odp->umem, page_faults_major, 1);
@@ -285,8 +285,11 @@ int umem_odp_fault(struct ib_umem *umem, uint64_t addr, size_t len, unsigned fla
 	struct ib_umem_odp *odp = to_ib_umem_odp(umem);
 	int n = ib_umem_odp_map_dma_and_lock(odp, addr, len, flags);
 
-	if (n >= 0)
-		ib_umem_odp_unlock(odp);
+	if (n < 0)
+		return n;
+	ib_umem_odp_unlock(odp);
+	if (!(flags & (UMEM_FAULT_PREFETCH | UMEM_FAULT_FORCE)))
+		umem_odp_around(odp, addr, len, flags);
 	return n;
 }
 
