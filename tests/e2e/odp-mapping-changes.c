@@ -2,8 +2,8 @@
 /*
  * An on-demand region is the address space as it is at each access: unmapped, mapped anew,
  * discarded, protected, moved, punched and truncated memory is seen by the device as the CPU sees
- * it, whether the device had touched it before or not. What the CPU may not do, the network may
- * not.
+ * it, whether the device had touched it before or not, by a region of its own or by an implicit
+ * one. What the CPU may not do, the network may not.
  *
  * Run with the preloaded hooks and without them, when the kernel's notifications are all there is.
  */
@@ -15,7 +15,18 @@
 static struct rc_side a, b;
 static uint8_t *buf; /* ours, pinned */
 static struct ibv_mr *buf_mr;
+static struct ibv_mr *all; /* an implicit region in the place of each; NULL: regions of their own */
 static const char *now;
+
+static struct ibv_mr *region(void *at, size_t size)
+{
+	return all ? all : rc_reg(&b, at, size, ALL_ACCESS | ODP);
+}
+
+static void drop(struct ibv_mr *mr)
+{
+	CHECK(mr == all || !ibv_dereg_mr(mr), "dereg");
+}
 
 static enum ibv_wc_status rdma(enum ibv_wr_opcode op, const void *at, uint32_t len,
 			       struct ibv_mr *mr)
@@ -68,7 +79,7 @@ static void both(uint8_t *at, uint32_t len, struct ibv_mr *mr)
 static void anonymous(bool touched)
 {
 	uint8_t *m = rc_map(16 * PAGE);
-	struct ibv_mr *mr = rc_reg(&b, m, 16 * PAGE, ALL_ACCESS | ODP);
+	struct ibv_mr *mr = region(m, 16 * PAGE);
 
 	if (touched)
 		both(m, 16 * PAGE, mr);
@@ -145,7 +156,7 @@ static void anonymous(bool touched)
 	rc_post_atomic(&a, IBV_WR_ATOMIC_CMP_AND_SWP, (uintptr_t)buf, buf_mr->lkey,
 		       (uintptr_t)m + 10 * PAGE + 8, mr->rkey, 3, 0);
 	rc_expect(&a, IBV_WC_REM_ACCESS_ERR);
-	CHECK(!ibv_dereg_mr(mr), "dereg");
+	drop(mr);
 	munmap(m, 16 * PAGE);
 }
 
@@ -156,7 +167,7 @@ static void nothing_there_at_first(void)
 
 	now = "registered unmapped";
 	munmap(m, 4 * PAGE);
-	mr = rc_reg(&b, m, 4 * PAGE, ALL_ACCESS | ODP);
+	mr = region(m, 4 * PAGE);
 	refused(IBV_WR_RDMA_READ, m, 8, mr);
 	CHECK(mmap(m, 4 * PAGE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == m,
@@ -168,16 +179,16 @@ static void nothing_there_at_first(void)
 	CHECK(!madvise(m + PAGE, PAGE, MADV_DONTNEED), "madvise");
 	reads(m + PAGE, PAGE, mr);
 	CHECK(!buf[0], "%s: READ gives old data after a discard", now);
-	CHECK(!ibv_dereg_mr(mr), "dereg");
+	drop(mr);
 	munmap(m, 4 * PAGE);
 
 	now = "never writable";
 	m = rc_map_as(2 * PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	mr = rc_reg(&b, m, 2 * PAGE, ALL_ACCESS | ODP);
+	mr = region(m, 2 * PAGE);
 	refused(IBV_WR_RDMA_WRITE, m, 8, mr);
 	reads(m, 2 * PAGE, mr);
 	refused(IBV_WR_RDMA_WRITE, m + PAGE, 8, mr);
-	CHECK(!ibv_dereg_mr(mr), "dereg");
+	drop(mr);
 	munmap(m, 2 * PAGE);
 }
 
@@ -190,7 +201,7 @@ static void file(const char *kind, int fd, int flags)
 	CHECK(fd >= 0 && !ftruncate(fd, 8 * PAGE), "%s: %s", kind, strerror(errno));
 	CHECK(pwrite(fd, "from the file", 13, 2 * PAGE) == 13, "pwrite");
 	m = rc_map_as(8 * PAGE, PROT_READ | PROT_WRITE, flags, fd);
-	mr = rc_reg(&b, m, 8 * PAGE, ALL_ACCESS | ODP);
+	mr = region(m, 8 * PAGE);
 	reads(m + 2 * PAGE, 13, mr);
 	CHECK(!memcmp(buf, "from the file", 13), "%s: READ", kind);
 	both(m + 3, 4 * PAGE, mr);
@@ -219,7 +230,7 @@ static void file(const char *kind, int fd, int flags)
 	refused(IBV_WR_RDMA_READ, m + 6 * PAGE, 2 * PAGE, mr);
 	CHECK(!ftruncate(fd, 8 * PAGE), "ftruncate");
 	both(m + 6 * PAGE, 16, mr);
-	CHECK(!ibv_dereg_mr(mr), "dereg");
+	drop(mr);
 	munmap(m, 8 * PAGE);
 	close(fd);
 }
@@ -239,13 +250,20 @@ int main(int argc, char **argv)
 	rc_open(&b);
 	buf = rc_map(16 * PAGE);
 	buf_mr = rc_reg(&a, buf, 16 * PAGE, ALL_ACCESS);
-	anonymous(true);
-	anonymous(false);
-	nothing_there_at_first();
-	file("memfd, shared", memfd_create("e2e", MFD_CLOEXEC), MAP_SHARED);
-	file("memfd, private", memfd_create("e2e", MFD_CLOEXEC), MAP_PRIVATE);
-	file("file, shared", temp_file(), MAP_SHARED);
-	file("file, private", temp_file(), MAP_PRIVATE);
+	for (int implicit = 0; implicit < 2; implicit++) {
+		if (implicit)
+			all = ibv_reg_mr(b.pd, NULL, SIZE_MAX, ALL_ACCESS | ODP);
+		if (implicit && !all)
+			break; /* a device without */
+		anonymous(true);
+		anonymous(false);
+		nothing_there_at_first();
+		file("memfd, shared", memfd_create("e2e", MFD_CLOEXEC), MAP_SHARED);
+		file("memfd, private", memfd_create("e2e", MFD_CLOEXEC), MAP_PRIVATE);
+		file("file, shared", temp_file(), MAP_SHARED);
+		file("file, private", temp_file(), MAP_PRIVATE);
+	}
+	CHECK(!all || !ibv_dereg_mr(all), "dereg");
 	CHECK(!ibv_dereg_mr(buf_mr), "dereg");
 	rc_close(&a);
 	rc_close(&b);
