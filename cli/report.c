@@ -11,13 +11,14 @@ static const char *plural(uint64_t n)
 
 struct left_mrs {
 	uint32_t device;
-	uint64_t num[2], bytes[2]; /* pinned, on demand */
+	uint64_t num[3], bytes[3]; /* pinned, on demand */
 };
 
 static void count_mr(const struct faultline_mr *mr, void *arg)
 {
 	struct left_mrs *left = arg;
-	unsigned i = mr->kind == FAULTLINE_MR_ODP || mr->kind == FAULTLINE_MR_IMPLICIT;
+	unsigned i = mr->kind == FAULTLINE_MR_DMABUF ? 2
+		     : mr->kind == FAULTLINE_MR_ODP || mr->kind == FAULTLINE_MR_IMPLICIT;
 
 	if (mr->device != left->device)
 		return;
@@ -38,10 +39,11 @@ static void item(char *buf, size_t size, uint64_t n, const char *what)
 static void print_memory(FILE *out, const struct faultline_device *d)
 {
 	uint64_t pinned = counter(d, FL_CNT_mr_pinned_total), odp = counter(d, FL_CNT_mr_odp_total);
+	uint64_t dmabuf = counter(d, FL_CNT_mr_dmabuf_total);
 	char b[32];
 
 	fprintf(out, "  memory      ");
-	if (!pinned && !odp)
+	if (!pinned && !odp && !dmabuf)
 		fprintf(out, "no MR registered");
 	if (pinned)
 		fprintf(out, "%llu MR%s pinned (%s)", (unsigned long long)pinned, plural(pinned),
@@ -50,6 +52,10 @@ static void print_memory(FILE *out, const struct faultline_device *d)
 		fprintf(out, "%s%llu MR%s on demand (%s)", pinned ? ", " : "",
 			(unsigned long long)odp, plural(odp),
 			human_bytes(counter(d, FL_CNT_mr_bytes_odp), b));
+	if (dmabuf)
+		fprintf(out, "%s%llu MR%s on dma-bufs (%s)", pinned || odp ? ", " : "",
+			(unsigned long long)dmabuf, plural(dmabuf),
+			human_bytes(counter(d, FL_CNT_mr_bytes_dmabuf), b));
 	fputc('\n', out);
 }
 
@@ -102,7 +108,8 @@ static void print_paging(FILE *out, const struct faultline_device *d)
 	uint64_t again = counter(d, FL_CNT_page_refaults);
 	uint64_t reclaimed = counter(d, FL_CNT_page_reclaims);
 
-	if (!counter(d, FL_CNT_mr_odp_total))
+	/* of dma-bufs only those that follow moves fault, or lose anything */
+	if (!counter(d, FL_CNT_mr_odp_total) && !(counter(d, FL_CNT_mr_dmabuf_total) && (events || inv)))
 		return;
 	fprintf(out, "  paging      %llu page fault%s (%llu page%s", (unsigned long long)events,
 		plural(events), (unsigned long long)pages, plural(pages));
@@ -146,6 +153,7 @@ static void print_left_over(FILE *out, const struct process *p, const struct fau
 {
 	struct left_mrs left = {.device = index};
 	uint64_t maps = counter(d, FL_CNT_dma_maps), unmaps = counter(d, FL_CNT_dma_unmaps);
+	static const char *const how[] = {"pinned", "on demand", "dma-buf"};
 	char buf[512] = "", b[32];
 	bool alive = process_alive(p);
 
@@ -156,15 +164,17 @@ static void print_left_over(FILE *out, const struct process *p, const struct fau
 	item(buf, sizeof(buf), counter(d, FL_CNT_qp), "QP");
 	item(buf, sizeof(buf), counter(d, FL_CNT_srq), "SRQ");
 	item(buf, sizeof(buf), counter(d, FL_CNT_ah), "AH");
-	for (unsigned i = 0; i < 2; i++) {
+	for (unsigned i = 0; i < 3; i++) {
 		size_t len = strlen(buf);
 
 		if (left.num[i])
 			snprintf(buf + len, sizeof(buf) - len, "%s%llu MR%s (%s, %s)",
 				 len ? ", " : "", (unsigned long long)left.num[i],
-				 plural(left.num[i]), i ? "on demand" : "pinned",
+				 plural(left.num[i]), how[i],
 				 human_bytes(left.bytes[i], b));
 	}
+	item(buf, sizeof(buf), counter(d, FL_CNT_dmabuf_attachments), "dma-buf attachment");
+	item(buf, sizeof(buf), counter(d, FL_CNT_dmabuf_pins), "dma-buf pin");
 	if (maps > unmaps)
 		item(buf, sizeof(buf), maps - unmaps, "DMA-mapped page");
 	if (alive)
@@ -194,8 +204,8 @@ void report_print(FILE *out, const struct collector *c, const char *app, pid_t m
 				continue;
 			/* a device that was only looked at is no news when there is another */
 			if (!counter(d, FL_CNT_ctx) && !counter(d, FL_CNT_mr_pinned_total) &&
-			    !counter(d, FL_CNT_mr_odp_total) && !counter(d, FL_CNT_rcvd_pkts) &&
-			    any)
+			    !counter(d, FL_CNT_mr_odp_total) && !counter(d, FL_CNT_mr_dmabuf_total) &&
+			    !counter(d, FL_CNT_rcvd_pkts) && any)
 				continue;
 			any = true;
 			fprintf(out, "faultline: %s (pid %d%s) on %s (%s, %s)\n", comm, (int)p->pid,

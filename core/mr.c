@@ -194,6 +194,8 @@ int ib_reg_user_mr_dmabuf(struct ib_pd *pd, uint64_t offset, uint64_t length, ui
 	if (err)
 		goto err_abort;
 	err = hca_mr_create(dev->hca, pd->uobj.handle, umem, iova, access, &m->hca);
+	if (!err)
+		ib_umem_dmabuf_publish(umem);
 	if (!err && revocable)
 		ib_umem_dmabuf_set_revoke_locked(umem, revoked, m);
 	if (revocable)

@@ -57,7 +57,8 @@ static int prefetch_chunk(const struct prefetch *p, uint64_t addr, uint64_t len)
 		/* there, but not to be written? */
 		return rc == -EFAULT && !map(p, addr, len, 0) ? -EPERM : rc;
 	default:
-		return map_present(p, addr, len);
+		/* a dma-buf has no addresses of the CPU's to look at, and is mapped as a whole */
+		return p->mr->umem->ops->kind == UMEM_DMABUF ? map(p, addr, len, 0) : map_present(p, addr, len);
 	}
 }
 

@@ -346,13 +346,16 @@ static int mr_slow_copy(const struct mr_span *span, uint32_t key, void *buf, uin
 			struct mr_miss *miss)
 {
 	struct hca_mr *mr = mr_get(key); /* the same registration: a key does not come back so soon */
+	bool force;
 	int rc;
 
 	if (!mr)
 		return -EACCES;
 	rc = mr->umem->ops->copy(mr->umem, key, span->addr, buf, len, write);
+	/* a dma-buf that has just moved: what its table says is right */
+	force = mr->umem->ops->kind != UMEM_DMABUF;
 	mr_put(mr);
-	return rc == -EFAULT ? mr_missed(span, key, len, write, true, miss) : rc;
+	return rc == -EFAULT ? mr_missed(span, key, len, write, force, miss) : rc;
 }
 
 int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
@@ -392,13 +395,15 @@ static int mr_slow_atomic(const struct mr_span *span, uint32_t key, bool cmpswap
 			  uint64_t compare, uint64_t *orig, struct mr_miss *miss)
 {
 	struct hca_mr *mr = mr_get(key);
+	bool force;
 	int rc;
 
 	if (!mr)
 		return -EACCES;
 	rc = mr->umem->ops->atomic(mr->umem, key, span->addr, cmpswap, swap_add, compare, orig);
+	force = mr->umem->ops->kind != UMEM_DMABUF;
 	mr_put(mr);
-	return rc == -EFAULT ? mr_missed(span, key, 8, true, true, miss) : rc;
+	return rc == -EFAULT ? mr_missed(span, key, 8, true, force, miss) : rc;
 }
 
 int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,

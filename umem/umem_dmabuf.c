@@ -20,6 +20,7 @@
 #include "umem/umem_internal.h"
 #include "util/log.h"
 #include "util/probe.h"
+#include "util/provoke.h"
 
 struct piece {
 	uint64_t end; /* offset in the buffer of what follows it */
@@ -100,9 +101,29 @@ static void count_unmapped(struct ib_umem *umem)
 
 static void count_pinned(struct ib_umem *umem, bool on)
 {
-	uint64_t n = on ? num_pages(umem) : -num_pages(umem);
+	struct faultline_mr *mr = mr_stat(umem);
+	uint64_t n = num_pages(umem);
 
-	cnt_add(umem->dev->stat, FL_CNT_pinned_pages, n);
+	cnt_add(umem->dev->stat, FL_CNT_pinned_pages, on ? n : -n);
+	if (mr)
+		__atomic_store_n(&mr->pinned_pages, on ? n : 0, __ATOMIC_RELAXED);
+}
+
+/* What was mapped and pinned before there was an entry to count in. */
+void ib_umem_dmabuf_publish(struct ib_umem *umem)
+{
+	struct ib_umem_dmabuf *d = to_dmabuf(umem);
+	bool locked = dma_resv_held(d->dmabuf->resv); /* the revocable kind's owner holds it */
+	uint64_t n = num_pages(umem), mapped;
+
+	if (!locked)
+		dma_resv_lock(d->dmabuf->resv, NULL);
+	mapped = d->map ? n : 0;
+	__atomic_store_n(&umem->stat->mapped_pages, mapped, __ATOMIC_RELAXED);
+	__atomic_store_n(&umem->stat->dma_maps, umem->stat->dma_unmaps + mapped, __ATOMIC_RELAXED);
+	__atomic_store_n(&umem->stat->pinned_pages, d->pinned ? n : 0, __ATOMIC_RELAXED);
+	if (!locked)
+		dma_resv_unlock(d->dmabuf->resv);
 }
 
 /* ---- mapping; reservation lock held ---- */
@@ -234,10 +255,12 @@ static int walk(struct ib_umem *umem, uint32_t key, uint64_t addr, size_t len,
 {
 	struct ib_umem_dmabuf *d = to_dmabuf(umem);
 	struct faultline_hazard *h = dma_begin(addr, addr + len, key);
+	/* pairs with ib_umem_dmabuf_unmap_pages() */
 	const struct dmabuf_map *map = __atomic_load_n(&d->map, __ATOMIC_SEQ_CST);
 	int err = map ? 0 : umem->ops->fault ? -EFAULT : -EACCES;
 	unsigned lo = 0, hi = map ? map->num : 0;
 
+	provoke_race(PROVOKE_ACCESS_CHECKED);
 	while (lo < hi) { /* the first piece that ends behind addr */
 		unsigned mid = (lo + hi) / 2;
 

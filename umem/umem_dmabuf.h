@@ -40,4 +40,7 @@ int ib_umem_dmabuf_get_pinned_revocable_and_lock(struct umem_device *dev, uint64
 void ib_umem_dmabuf_set_revoke_locked(struct ib_umem *umem, void (*revoke)(void *priv), void *priv);
 void ib_umem_dmabuf_revoke_unlock(struct ib_umem *umem);
 
+/* Says in the key table, once umem->stat is set, what is mapped and pinned. With the lock held, or without. */
+void ib_umem_dmabuf_publish(struct ib_umem *umem);
+
 #endif
