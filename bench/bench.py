@@ -173,10 +173,11 @@ def on_demand(program, unmap):
             continue
         for pages, limit in ((1, 3), (256, 1.3)):
             one = f"{kind}_{pages}_"
-            cost = [(r[one + "cold"] - r[one + "warm"], r[one + "populate"]) for r in odp]
-            value, over = med(c / pages for c, _ in cost), med(c / p for c, p in cost)
+            cost = [(r[one + "cold"] - r[one + "warm"], r[one + "populate"], r[one + "store"]) for r in odp]
+            value, over = med(c / pages for c, _, _ in cost), med(c / p for c, p, _ in cost)
+            stored = med(c / s for c, _, s in cost)
             row(f"refault, {kind}, {pages} page{'s' if pages > 1 else ''}", f"{value:.2f}", "us/p",
-                f"{over:.2f} x MADV_POPULATE_WRITE", f"<= {limit} x", over <= limit)
+                f"{over:.2f} x populate, {stored:.2f} x with a store", f"<= {limit} x populate", over <= limit)
         row(f"WRITE 8 B, {kind}, warm", f"{med(r[f'{kind}_1_warm'] for r in odp):.2f}", "us")
     for size, name in ((4096, "4 KiB"), (65536, "64 KiB"), (1 << 20, "1 MiB")):
         value, over = both(odp, f"buffer_{size}_arena", f"buffer_{size}_write")
