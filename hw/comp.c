@@ -17,6 +17,7 @@ static void set_una(struct hca_qp *qp, uint32_t psn)
 
 	qp->req.una = psn;
 	cwnd_acked(qp, npkts);
+	probe_acked(qp);
 	qp->req.progress = true;
 	qp->req.seq_nak_taken = false;
 	qp->req.retry_left = qp->attr.retry_cnt;
@@ -264,6 +265,7 @@ static int comp_process(struct hca_qp *qp, const struct roce_pkt *in)
 			if (qp->req.retry_left < qp->attr.retry_cnt)
 				qp->req.heard_alive = true;
 			qp->req.retry_left = qp->attr.retry_cnt;
+			probe_alive(qp);
 		}
 		return 0;
 	}
@@ -276,6 +278,7 @@ static int comp_process(struct hca_qp *qp, const struct roce_pkt *in)
 	if (qp->state == IBV_QPS_ERR)
 		return 0;
 	catch_up(qp);
+	probe_answered(qp);
 	if (qp->req.local_error && qp->sq_send == qp->sq_tail) {
 		qp_error(qp, IBV_WC_LOC_PROT_ERR, 0);
 		return 0;

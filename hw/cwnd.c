@@ -65,6 +65,15 @@ void cwnd_reduce(struct hca_qp *qp)
 	w->threshold = w->now;
 }
 
+void cwnd_lost_tail(struct hca_qp *qp)
+{
+	struct cwnd *w = &qp->req.cwnd;
+	uint32_t half = w->now / 2;
+
+	cwnd_reduce(qp);
+	shrink(qp, half);
+}
+
 void cwnd_timed_out(struct hca_qp *qp)
 {
 	struct cwnd *w = &qp->req.cwnd;

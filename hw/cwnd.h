@@ -26,6 +26,8 @@ void cwnd_init(struct cwnd *w, uint32_t max, bool patient);
 void cwnd_acked(struct hca_qp *qp, uint32_t npkts);
 /* a packet was lost, or the peer says that one met congestion */
 void cwnd_reduce(struct hca_qp *qp);
+/* the last packets sent were lost: what the path holds is empty by now */
+void cwnd_lost_tail(struct hca_qp *qp);
 /* nothing was heard for the whole of the ACK timer */
 void cwnd_timed_out(struct hca_qp *qp);
 /* a packet that met congestion came: the peer is told, now and then */

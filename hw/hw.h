@@ -21,6 +21,7 @@
 #include <urcu/list.h>
 #include "hw/cwnd.h"
 #include "hw/hca.h"
+#include "hw/probe.h"
 #include "util/lock.h"
 #include "util/log.h"
 
@@ -289,6 +290,7 @@ struct hca_qp {
 		uint32_t psn_high; /* one past the highest ever sent */
 		uint32_t una;	   /* oldest unacknowledged */
 		struct cwnd cwnd;
+		struct probe probe;
 		uint32_t rd_atomic; /* READs and atomics out */
 		uint32_t retry_left, rnr_left;
 		bool blocked;	    /* the link had no room */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "hw/fault_model.h"
 #include "hw/hw.h"
 
 void pkt_queue_init(struct pkt_queue *q)
@@ -369,10 +370,11 @@ static void set_window(struct hca_qp *qp)
 {
 	uint32_t path = qp->path ? net_path_window(qp->path, qp->mtu) : 0;
 	uint32_t ours = REQ_WINDOW_BYTES / qp->mtu;
+	bool loses = path != UINT32_MAX && qp->type == IBV_QPT_RC;
 
 	/* a link that says how much it bears may lose what is more; the others lose nothing */
-	cwnd_init(&qp->req.cwnd, path < ours ? path : ours,
-		  path != UINT32_MAX && qp->type == IBV_QPT_RC);
+	cwnd_init(&qp->req.cwnd, path < ours ? path : ours, loses);
+	probe_init(&qp->req.probe, loses && !fault_model->rnr_nak); /* NICs as published have no probes */
 }
 
 /* What a change of state starts. Locked; attributes are merged. */

@@ -140,8 +140,9 @@ static void wqe_start(struct hca_qp *qp, struct send_wqe *w)
 static uint32_t window_left(const struct hca_qp *qp)
 {
 	uint32_t out = (qp->req.psn - qp->req.una) & ROCE_PSN_MASK;
+	uint32_t window = qp->req.probe.out ? 1 : qp->req.cwnd.now;
 
-	return out < qp->req.cwnd.now ? qp->req.cwnd.now - out : 0;
+	return out < window ? window - out : 0;
 }
 
 static uint64_t ack_period(const struct hca_qp *qp)
@@ -164,7 +165,9 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 {
 	struct faultline_device *st = qp->dev->stat;
 
-	if (qp->req.una == qp->req.psn) { /* the wire was idle: the timer's period begins now */
+	bool silence = qp->req.una == qp->req.psn;
+
+	if (silence) { /* the wire was idle: the timer's period begins now */
 		qp->req.progress = true;
 		if (qp->attr.timeout && (!qp->deadline || qp->watched)) {
 			qp->req.ack_at = now_ns() + ack_period(qp);
@@ -176,6 +179,7 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 		qp->req.psn_high = qp->req.psn;
 	if (qp->type != IBV_QPT_RC)
 		qp->req.una = qp->req.psn;
+	probe_sent(qp, silence);
 	cnt_add(st, FL_CNT_sent_pkts, pkt->npkts);
 	cnt_add(st, FL_CNT_sent_bytes, pkt->payload_len);
 }
@@ -406,6 +410,7 @@ void req_go_back(struct hca_qp *qp, uint32_t psn)
 		qp->sq_send = i;
 	}
 	qp->req.psn = psn;
+	probe_void(qp);
 	qp->req.local_error = false; /* it will be met again */
 	pf_done(qp, ROLE_REQ);
 	cnt_inc(qp->dev->stat, FL_CNT_completer_retry_err);
@@ -480,6 +485,8 @@ static void ack_timer(struct hca_qp *qp, uint64_t now)
 /* The timer looks (9.7.6.1.3): it is as late as it must be when nothing moved since it last did. */
 void req_timer(struct hca_qp *qp, uint64_t now)
 {
+	if (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)
+		probe_timer(qp, now);
 	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return;
 	if (qp->req.ask_again_at && now >= qp->req.ask_again_at) {

@@ -46,6 +46,7 @@
 	X(retry_exceeded_err, 0, "QPs that ran out of retries")                                    \
 	X(retry_rnr_exceeded_err, 0, "QPs that ran out of RNR retries")                            \
 	X(completer_retry_err, 0, "retransmissions started by a timer or a NAK")                   \
+	X(probes, 0, "retransmissions of one packet, to find a loss that no NAK told of")          \
 	X(send_err, 0, "packets the link could not take and lost")                                 \
 	X(rx_icrc_err, 0, "packets dropped for a wrong ICRC")                                      \
 	X(rx_malformed, 0, "packets dropped for a header that cannot be")                          \
