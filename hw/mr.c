@@ -279,7 +279,7 @@ int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned ac
 static bool mr_provoked(struct mr_span *span, uint32_t key, uint64_t len)
 {
 	struct mmu_notifier_range range = {
-		.start = span->addr & PAGE_MASK, .end = span->addr + len, .event = MMU_NOTIFY_CLEAR};
+		.start = span->addr & PAGE_MASK, .end = span->addr + len, .event = MMU_NOTIFY_MIGRATE};
 
 	provoke_race(PROVOKE_ACCESS_CHECKED);
 	switch (provoke_access(key, span->addr)) {

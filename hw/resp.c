@@ -300,7 +300,7 @@ static void tell_mtu(struct hca_qp *qp, const struct roce_pkt *pkt, bool end)
 {
 	uint32_t theirs = pkt->npkts > 1 ? pkt->mtu : pkt->payload_len;
 
-	if (theirs > qp->mtu || (theirs < qp->mtu && !end))
+	if (theirs > qp->mtu || (theirs < qp->mtu && (pkt->npkts > 1 || !end)))
 		fl_warn("QP 0x%06x: a packet of %u bytes from QP 0x%06x, where the path MTU is %u: the two ends "
 			"were set up with different path MTUs (path_mtu of ibv_modify_qp)",
 			qp->qpn, theirs, qp->attr.dest_qp_num, qp->mtu);

@@ -84,6 +84,7 @@ enum mmu_notifier_event {
 	MMU_NOTIFY_UNMAP,   /* munmap, mremap away, mmap over */
 	MMU_NOTIFY_CLEAR,   /* MADV_DONTNEED, MADV_REMOVE: mapped still, pages gone */
 	MMU_NOTIFY_RECLAIM, /* swapped out, or dropped from the page cache (the kernel says CLEAR) */
+	MMU_NOTIFY_MIGRATE, /* the same bytes elsewhere: provoked only (util/provoke.h) */
 	MMU_NOTIFY_RELEASE, /* the process ends, or forgets all (child of a fork) */
 };
 

@@ -156,6 +156,8 @@ bool uffd_start(bool loud);
 bool uffd_runs(void);
 enum uffd_watch { UFFD_WATCHED, UFFD_NOTHING_MAPPED, UFFD_UNWATCHED };
 enum uffd_watch uffd_register(uint64_t start, uint64_t end);
+/* why it last was UFFD_UNWATCHED */
+const char *uffd_unwatched_why(void);
 void uffd_unregister(uint64_t start, uint64_t end);
 /* unregisters what mremap() carried away from watched ranges since */
 void uffd_drop_strays(void);

@@ -22,6 +22,7 @@
 #include "mm/mm_internal.h"
 #include "util/interval_tree.h"
 #include "util/lock.h"
+#include "util/log.h"
 #include "util/provoke.h"
 
 /* what mni->node points to */
@@ -228,6 +229,16 @@ static bool all_mapped(uint64_t start, uint64_t end)
 	return false;
 }
 
+/* watch_lock held. Where there is no userfaultfd at all, that has been said (uffd.c). */
+static void say_unwatched(uint64_t start, uint64_t end)
+{
+	if (uffd_runs())
+		fl_warn_once("on-demand memory in 0x%llx-0x%llx cannot be watched: %s (before Linux 6.7 userfaultfd takes "
+			     "anonymous memory, and no file's). When it is unmapped, only calls that `faultline run` "
+			     "sees are told of; access stays safe",
+			     (unsigned long long)start, (unsigned long long)end, uffd_unwatched_why());
+}
+
 int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t start, uint64_t length,
 				 const struct mmu_interval_notifier_ops *ops)
 {
@@ -269,6 +280,8 @@ int mmu_interval_notifier_insert(struct mmu_interval_notifier *mni, uint64_t sta
 		mni->watched = ops->lazy || uffd_register(start, mni->end) != UFFD_UNWATCHED;
 		if (ops->lazy || !all_mapped(start, mni->end))
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
+		if (!mni->watched)
+			say_unwatched(start, mni->end);
 	}
 	fl_unlock(&watch_lock);
 	if (!ops->once) /* or pin_user_pages() does it */
@@ -400,6 +413,7 @@ int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint
 		break;
 	case UFFD_UNWATCHED:
 		mni->watched = false;
+		say_unwatched(start, end);
 		break;
 	}
 	fl_unlock(&watch_lock);

@@ -42,7 +42,8 @@ static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
 static char wanted[sizeof(((struct fl_config *)0)->notifier)] = "auto";
 static bool without_wp_async;
-static int start_error; /* why it does not run */
+static int start_error;	   /* why it does not run */
+static int not_registered; /* why a range last was not; by the watch lock */
 static void *stack;
 static sem_t thread_ready;
 
@@ -294,7 +295,15 @@ static int do_register(uint64_t start, uint64_t end)
 		.mode = UFFDIO_REGISTER_MODE_WP,
 	};
 
-	return ioctl(uffd, UFFDIO_REGISTER, &r) ? -errno : 0;
+	if (!ioctl(uffd, UFFDIO_REGISTER, &r))
+		return 0;
+	not_registered = errno;
+	return -errno;
+}
+
+const char *uffd_unwatched_why(void)
+{
+	return strerror(not_registered);
 }
 
 static int do_unregister(uint64_t start, uint64_t end)

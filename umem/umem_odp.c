@@ -64,8 +64,8 @@ void ib_umem_odp_unmap_dma_pages(struct ib_umem_odp *odp, uint64_t start, uint64
 bool umem_odp_invalidate(struct ib_umem_odp *odp, const struct mmu_notifier_range *range,
 			 unsigned long cur_seq)
 {
-	/* what is pinned is not reclaimed: the look was at what is mapped there by now */
-	bool stale = range->event != MMU_NOTIFY_RECLAIM, empty;
+	/* what is pinned is not reclaimed (the look was at what is mapped there by now), and does not migrate */
+	bool stale = range->event != MMU_NOTIFY_RECLAIM && range->event != MMU_NOTIFY_MIGRATE, empty;
 	uint64_t before;
 
 	fl_lock(&odp->umem_mutex);

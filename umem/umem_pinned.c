@@ -57,7 +57,7 @@ static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notif
 	mmu_interval_set_seq(mni, cur_seq);
 	/* The kernel refuses to discard locked memory; and what it would not take away is not to be lost
 	 * where there is no other way to it. */
-	if (from >= to || range->event == MMU_NOTIFY_RECLAIM ||
+	if (from >= to || range->event == MMU_NOTIFY_RECLAIM || range->event == MMU_NOTIFY_MIGRATE ||
 	    (range->event == MMU_NOTIFY_CLEAR && __atomic_load_n(&p->locked, __ATOMIC_RELAXED)))
 		return true;
 	umem_taken_remember(&p->taken, range);

@@ -438,6 +438,8 @@ static uint64_t post_recv_list(struct rc_side *s, const struct rc_msg *m)
 	return (uint64_t)ibv_post_recv(s->qp, &wr, &bad);
 }
 
+void (*rc_own)(struct rc_side *s, struct rc_msg *m);
+
 static void handle(struct rc_side *s, struct rc_msg *m)
 {
 	struct rc_buf *b = &s->buf[m->arg[0] % RC_MAX_BUFS];
@@ -503,6 +505,9 @@ static void handle(struct rc_side *s, struct rc_msg *m)
 		break;
 	case RC_DONTNEED:
 		CHECK(!madvise(at, len, MADV_DONTNEED), "peer: madvise: %s", strerror(errno));
+		break;
+	case RC_OWN:
+		rc_own(s, m);
 		break;
 	case RC_PROTECT:
 		CHECK(!mprotect(at, len, (int)m->arg[3]), "peer: mprotect: %s", strerror(errno));

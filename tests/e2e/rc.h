@@ -134,6 +134,7 @@ enum rc_op {
 	RC_REMAP,    /* index, offset, length: new memory at the place */
 	RC_DONTNEED, /* index, offset, length */
 	RC_PROTECT,  /* index, offset, length, prot */
+	RC_OWN,	     /* the test's own: rc_own */
 };
 
 enum rc_mem { RC_ANON, RC_SHARED, RC_NORESERVE, RC_READ_ONLY, RC_SLOW };
@@ -153,6 +154,8 @@ struct rc_msg {
 };
 
 struct rc_peer;
+/* what RC_OWN does at the peer; set before rc_main() */
+extern void (*rc_own)(struct rc_side *s, struct rc_msg *m);
 /* Call first in main(): does not return in a peer's process. */
 void rc_main(int argc, char **argv);
 struct rc_peer *rc_peer_start(void);
