@@ -148,12 +148,17 @@ static bool may_begin(const struct hca_qp *qp, const struct send_wqe *w, const s
 }
 
 /* After the announcement: does all that was read still stand, and are the pages there? */
-static bool may_access(const struct net_peer *peer, const struct send_wqe *w, const struct faultline_qp *q,
-		       const struct faultline_mr *mr, uint64_t addr, uint32_t dest_qpn)
+static bool may_access(const struct net_peer *peer, const struct hca_qp *qp, const struct send_wqe *w,
+		       const struct faultline_qp *q, const struct faultline_mr *mr, uint64_t addr)
 {
-	if (__atomic_load_n(&q->qpn, __ATOMIC_SEQ_CST) != dest_qpn ||
+	uint64_t now;
+
+	if (__atomic_load_n(&q->qpn, __ATOMIC_SEQ_CST) != qp->attr.dest_qp_num ||
 	    __atomic_load_n(&mr->key, __ATOMIC_SEQ_CST) != w->rkey ||
 	    __atomic_load_n(&peer->segment->stop_dma, __ATOMIC_SEQ_CST))
+		return false;
+	/* a QP that was given less rights, or another peer, is there again under its number; so is a key in time */
+	if (!may_begin(qp, w, q, mr, &now) || now != addr)
 		return false;
 	switch (__atomic_load_n(&mr->kind, __ATOMIC_RELAXED)) {
 	case FAULTLINE_MR_PINNED:
@@ -186,7 +191,7 @@ static bool access_peer(struct hca_qp *qp, const struct send_wqe *w, void *buf)
 	__atomic_store_n(&h->start, addr, __ATOMIC_RELEASE);
 	/* now it counts, as in dma_begin() */
 	__atomic_store_n(&h->end, addr + w->length, __ATOMIC_SEQ_CST);
-	if (may_access(peer, w, &qps[q], &mrs[m], addr, qp->attr.dest_qp_num))
+	if (may_access(peer, qp, w, &qps[q], &mrs[m], addr))
 		done = !net_peer_access(peer, !wqe_is_read(w), buf, addr, w->length);
 	__atomic_store_n(&h->end, addr, __ATOMIC_RELEASE);
 out:

@@ -102,14 +102,14 @@ static void node_kick(void *ctx)
 	engine_kick();
 }
 
-static void node_peer_joined(void *ctx, uint32_t slot, int sock)
+static bool node_peer_joined(void *ctx, uint32_t slot, int sock)
 {
-	dma_peer_joined(slot, sock);
+	return dma_peer_joined(slot, sock);
 }
 
-static void node_peer_left(void *ctx, uint32_t slot)
+static void node_peer_left(void *ctx, uint32_t slot, int sock)
 {
-	dma_peer_left(slot);
+	dma_peer_left(slot, sock);
 }
 
 static const struct net_ops node_net_ops = {

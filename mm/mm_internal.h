@@ -42,6 +42,7 @@ struct pm_scan_arg {
 	__u64 return_mask;
 };
 #define PAGEMAP_SCAN	_IOWR('f', 16, struct pm_scan_arg)
+#define PAGE_IS_WPALLOWED (1 << 0)
 #define PAGE_IS_PRESENT (1 << 3)
 #define PAGE_IS_SWAPPED (1 << 4)
 #endif
@@ -87,6 +88,9 @@ int vma_find(uint64_t addr, struct vma *v);
 bool vma_would_sleep(uint64_t start, uint64_t end);
 /* Is any page of it not in the CPU's tables? */
 bool vma_absent(uint64_t start, uint64_t end);
+/* does a userfaultfd in WP_ASYNC mode watch every page of it, whatever is mapped there? true also if that is not
+ * to be found out */
+bool vma_all_watched(uint64_t start, uint64_t end);
 /*
  * Runs of pages of [start, end) that are mapped and not in the CPU's tables, at most max; how many. *next: where
  * to look on, or end.
@@ -154,6 +158,7 @@ void uffd_fork_child(void);
 bool uffd_start(bool loud);
 /* started, and not in vain */
 bool uffd_runs(void);
+bool uffd_is_async(void); /* it runs, in WP_ASYNC mode */
 enum uffd_watch { UFFD_WATCHED, UFFD_NOTHING_MAPPED, UFFD_UNWATCHED };
 enum uffd_watch uffd_register(uint64_t start, uint64_t end);
 /* why it last was UFFD_UNWATCHED */

@@ -407,6 +407,12 @@ int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint
 	fl_lock(&watch_lock);
 	switch (mni->ops->lazy ? watch_mappings(mni, start, end) : uffd_register(start, end)) {
 	case UFFD_WATCHED:
+		/* Over a hole it succeeds as well: a page that was unmapped, unwatched, since it was populated. */
+		if (end - start > PAGE_SIZE && uffd_is_async() && !vma_all_watched(start, end)) {
+			uffd_register(start, end);
+			/* what cannot be had once must not be asked for without end */
+			ret = vma_all_watched(start, end) || vma_absent(start, end) ? -EBUSY : 0;
+		}
 		break;
 	case UFFD_NOTHING_MAPPED:
 		ret = -EBUSY;

@@ -42,6 +42,7 @@ static int uffd = -1;
 static enum { UFFD_NOT_TRIED, UFFD_RUNS, UFFD_NONE } state;
 static char wanted[sizeof(((struct fl_config *)0)->notifier)] = "auto";
 static bool without_wp_async;
+static bool is_async; /* of uffd; set before it runs */
 static int start_error;	   /* why it does not run */
 static int not_registered; /* why a range last was not; by the watch lock */
 static void *stack;
@@ -226,6 +227,11 @@ bool uffd_runs(void)
 	return state == UFFD_RUNS;
 }
 
+bool uffd_is_async(void)
+{
+	return state == UFFD_RUNS && is_async;
+}
+
 static void complain(bool loud)
 {
 	static bool said;
@@ -242,8 +248,6 @@ static void complain(bool loud)
 
 bool uffd_start(bool loud)
 {
-	bool async;
-
 	if (state == UFFD_RUNS)
 		return true;
 	if (state == UFFD_NOT_TRIED) {
@@ -252,7 +256,7 @@ bool uffd_start(bool loud)
 			fl_info("memory events: none, by the setting 'notifier'");
 			return false;
 		}
-		uffd = open_uffd(&async);
+		uffd = open_uffd(&is_async);
 		start_error = uffd < 0 ? uffd : start_thread();
 		if (!start_error) {
 			state = UFFD_RUNS;

@@ -209,6 +209,25 @@ static bool next_run(bool present, uint64_t start, uint64_t end, uint64_t *from,
 	return false;
 }
 
+bool vma_all_watched(uint64_t start, uint64_t end)
+{
+	struct page_region r;
+	struct pm_scan_arg arg = {
+		.size = sizeof(arg),
+		.start = start,
+		.end = end,
+		.vec = (uintptr_t)&r,
+		.vec_len = 1,
+		.category_mask = PAGE_IS_WPALLOWED,
+		.return_mask = PAGE_IS_WPALLOWED,
+	};
+	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap");
+
+	if (fd < 0 || __atomic_load_n(&no_scan, __ATOMIC_RELAXED))
+		return true; /* not to be told */
+	return ioctl(fd, PAGEMAP_SCAN, &arg) > 0 && r.start <= start && r.end >= end;
+}
+
 static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
 {
 	return next_run(false, start, end, from, to, swapped);

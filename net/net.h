@@ -36,8 +36,8 @@ struct net_ops {
 	 * The process at this slot is about to be let into our memory (see struct net_peer), until it has
 	 * left or sock hangs up. Both NULL: nobody is let in.
 	 */
-	void (*peer_joined)(void *ctx, uint32_t slot, int sock);
-	void (*peer_left)(void *ctx, uint32_t slot);
+	bool (*peer_joined)(void *ctx, uint32_t slot, int sock);
+	void (*peer_left)(void *ctx, uint32_t slot, int sock);
 };
 
 /* what a network device says of itself; addr[]: GIDs (IPv4 as ::ffff:a.b.c.d), IPv4 first, then global IPv6, then link-local */

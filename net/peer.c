@@ -26,15 +26,14 @@ void peer_offer(struct net *net, struct shm_rx *rx)
 
 	if (!net->direct || !net->ops->peer_joined || !net->seg->peers || !rx->slot || rx->slot > FAULTLINE_MAX_SLOT)
 		return;
-	net->ops->peer_joined(net->ctx, rx->slot, rx->sock);
-	if (slot_send(rx->sock, &msg, sizeof(msg), fds, 2))
-		net->ops->peer_left(net->ctx, rx->slot);
+	if (net->ops->peer_joined(net->ctx, rx->slot, rx->sock) && slot_send(rx->sock, &msg, sizeof(msg), fds, 2))
+		net->ops->peer_left(net->ctx, rx->slot, rx->sock);
 }
 
 void peer_left(struct net *net, struct shm_rx *rx)
 {
 	if (net->ops->peer_left && rx->slot && rx->slot <= FAULTLINE_MAX_SLOT)
-		net->ops->peer_left(net->ctx, rx->slot);
+		net->ops->peer_left(net->ctx, rx->slot, rx->sock);
 }
 
 static int vm_access(pid_t pid, bool write, void *buf, uint64_t addr, size_t len)

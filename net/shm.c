@@ -290,8 +290,8 @@ int shm_drain(struct net *net, struct shm_rx *rx, int budget)
 				rx->slot);
 			ring_rx_detach(&rx->ring);
 			rx->attached = false;
-			/* the hang-up brings net_service() here, and tells the peer */
-			shutdown(rx->sock, SHUT_RDWR);
+			/* tells the peer; its hang-up, with which it lets go of our memory too, is what ends the rest */
+			shutdown(rx->sock, SHUT_WR);
 			break;
 		}
 		if (ret)

@@ -5,7 +5,9 @@
  * takes a key or pages away clears them first and then waits for the slots that name them. Either the
  * access sees them gone, or who takes them sees the access: both sides store, then load, and all four
  * are seq_cst. Peers that place directly (hw/direct.c) announce theirs the same way, in memory that we
- * share with them for it: a hazard a peer, which counts until the connection to the peer hangs up.
+ * share with them for it: a hazard a peer, which counts until the connection to the peer hangs up. A peer
+ * that is stopped amid a copy, or lies, is waited for, since its bytes may still come; it is named after a
+ * second. Only our own user's processes are peers, and these may stop us in more direct ways.
  *
  * A thread claims a slot at its first access and gives it back when it ends. When all are taken the
  * rest share the last one, with a lock held from begin to end.
@@ -18,7 +20,9 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
@@ -27,6 +31,7 @@
 #define SHARED_SLOT (FAULTLINE_MAX_HAZARDS - 1)
 #define SPINS	    200
 #define ASK_SPINS   4096
+#define PATIENCE_NS 1000000000ull /* with a peer, before it is named */
 
 #define MAX_PEERS   (sizeof(((struct faultline_peers *)0)->hazard) / sizeof(struct faultline_hazard))
 
@@ -168,18 +173,6 @@ static void relax(unsigned *spins)
 
 /* ---- peers ---- */
 
-void dma_peer_joined(uint32_t slot, int sock)
-{
-	__atomic_store_n(&peer_sock[slot], sock, __ATOMIC_RELAXED);
-	/* before the peer can announce anything: it has nothing to announce it in until we send it that */
-	__atomic_fetch_or(&joined[slot / 64], 1ull << (slot % 64), __ATOMIC_SEQ_CST);
-}
-
-void dma_peer_left(uint32_t slot)
-{
-	__atomic_fetch_and(&joined[slot / 64], ~(1ull << (slot % 64)), __ATOMIC_SEQ_CST);
-}
-
 /*
  * Has this peer ceased to exist? Its descriptors close after its last system call. The socket may be
  * another's by now: then the peer has left, and who asks sees that next.
@@ -193,6 +186,47 @@ static bool peer_is_gone(uint32_t slot)
 	return poll(&pfd, 1, 0) > 0 && pfd.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
 }
 
+bool dma_peer_joined(uint32_t slot, int sock)
+{
+	struct faultline_hazard *h = &peers->hazard[slot];
+
+	/* a hazard has one writer, and one connection that tells of his end */
+	if (!peer_is_gone(slot))
+		return false;
+	/* what one who was killed amid a copy has left is not the announcement of who has the slot now */
+	__atomic_store_n(&h->end, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&h->start, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&peer_sock[slot], sock, __ATOMIC_RELAXED);
+	/* before the peer can announce anything: it has nothing to announce it in until we send it that */
+	__atomic_fetch_or(&joined[slot / 64], 1ull << (slot % 64), __ATOMIC_SEQ_CST);
+	return true;
+}
+
+void dma_peer_left(uint32_t slot, int sock)
+{
+	/* the slot may have another connection by now: this one's hang-up was seen after that came */
+	if (__atomic_load_n(&peer_sock[slot], __ATOMIC_RELAXED) == sock)
+		__atomic_fetch_and(&joined[slot / 64], ~(1ull << (slot % 64)), __ATOMIC_SEQ_CST);
+}
+
+static uint64_t clock_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static void name_peer(uint32_t slot)
+{
+	struct ucred cred = {0};
+	socklen_t len = sizeof(cred);
+
+	getsockopt(__atomic_load_n(&peer_sock[slot], __ATOMIC_RELAXED), SOL_SOCKET, SO_PEERCRED, &cred, &len);
+	fl_warn("memory or a key is being taken away, and process %d, which accesses it directly, has not finished for a second (is it stopped, or in a debugger?); waiting for it",
+		cred.pid);
+}
+
 /* Waits for the peers' hazards of which busy() says that they matter. */
 static void wait_peers(bool (*busy)(const struct faultline_hazard *h, const void *arg), const void *arg)
 {
@@ -201,12 +235,21 @@ static void wait_peers(bool (*busy)(const struct faultline_hazard *h, const void
 
 		for (; bits; bits &= bits - 1) {
 			uint32_t slot = w * 64 + (uint32_t)__builtin_ctzll(bits);
+			uint64_t since = 0;
 			unsigned spins = 0;
 
 			while (busy(&peers->hazard[slot], arg)) {
 				relax(&spins);
 				if (spins > SPINS && peer_is_gone(slot))
 					break;
+				if (spins % ASK_SPINS)
+					continue;
+				if (!since) {
+					since = clock_ns();
+				} else if (since != UINT64_MAX && clock_ns() - since > PATIENCE_NS) {
+					name_peer(slot);
+					since = UINT64_MAX; /* once */
+				}
 			}
 		}
 	}

@@ -209,8 +209,8 @@ void dma_wait_key(uint32_t key);
  * Peers that place directly: from now on the hazard at this slot of seg->peers counts, as long as sock,
  * the connection to the peer, does not hang up; and no more, when what it had under way is over.
  */
-void dma_peer_joined(uint32_t slot, int sock);
-void dma_peer_left(uint32_t slot);
+bool dma_peer_joined(uint32_t slot, int sock); /* false: another connection has the slot's hazard */
+void dma_peer_left(uint32_t slot, int sock);
 /* until what peers have under way now is over; the caller has made new accesses impossible */
 void dma_wait_peers(void);
 

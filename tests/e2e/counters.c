@@ -8,15 +8,20 @@
 static double find(const char *after, const char *name)
 {
 	static char text[1 << 20];
-	char cmd[100], quoted[64];
+	char cmd[100], quoted[64], *preload = getenv("LD_PRELOAD");
 	size_t n;
 	char *at;
 	FILE *f;
 
-	/* without our preloaded library, which is not for the command */
-	snprintf(cmd, sizeof(cmd), "LD_PRELOAD= \"$FAULTLINE\" stat --json %d", (int)getpid());
+	/* without our preloaded library, which is for neither the shell nor the command */
+	preload = preload ? strdup(preload) : NULL;
+	unsetenv("LD_PRELOAD");
+	snprintf(cmd, sizeof(cmd), "\"$FAULTLINE\" stat --json %d", (int)getpid());
 	f = popen(cmd, "r");
 	CHECK(f, "popen: %s", strerror(errno));
+	if (preload)
+		setenv("LD_PRELOAD", preload, 1);
+	free(preload);
 	n = fread(text, 1, sizeof(text) - 1, f);
 	text[n] = 0;
 	CHECK(!pclose(f), "faultline stat fails");

@@ -324,6 +324,21 @@ static void advice(void)
 	HERE(CLOSE);
 }
 
+/* regions that a program forgets go with their context */
+static void forgotten(void)
+{
+	struct ibv_context *ctx = rc_open_device();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct faultline_dmabuf_device_attr attr = {.kind = FAULTLINE_DMABUF_VRAM};
+	struct faultline_dmabuf_device *dev;
+	int fd;
+
+	CHECK(pd && !faultline_dmabuf_open(&attr, &dev) && !faultline_dmabuf_alloc(dev, SIZE, 0, &fd), "memory");
+	CHECK(ibv_reg_dmabuf_mr(pd, 0, SIZE, 0, fd, 0), "ibv_reg_dmabuf_mr: %s", strerror(errno));
+	CHECK(!ibv_close_device(ctx), "ibv_close_device: %s", strerror(errno));
+	CHECK(!close(fd) && !faultline_dmabuf_close(dev) && !left(), "something is left");
+}
+
 int main(int argc, char **argv)
 {
 	rc_own = peer_own;
@@ -336,6 +351,8 @@ int main(int argc, char **argv)
 		one_kind((enum faultline_dmabuf_kind)kind);
 	if (nic == DYNAMIC)
 		advice();
+	if (nic != NONE)
+		forgotten();
 	CHECK(!left(), "something is left");
 	rc_peer_stop(peer);
 	rc_close(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * READs of memory that neither side has touched, of 1 MiB, 1 MiB and a byte, and 64 MiB: all bytes arrive, and no
- * side enters more pages than there are.
+ * side enters more pages than there are. Argument: MiB of the last (64).
  */
 #include <faultline/odp.h>
 #include "rc.h"
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 	rc_open(&b);
 	cold(1 << 20);
 	cold((1 << 20) + 1);
-	cold(64 << 20);
+	cold((argc > 1 ? (uint32_t)atoi(argv[1]) : 64) << 20);
 	rc_close(&a);
 	rc_close(&b);
 	return 0;

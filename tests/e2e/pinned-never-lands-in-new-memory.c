@@ -2,13 +2,14 @@
 /*
  * WRITEs come into a pinned region without a pause while its memory is taken away and other memory put
  * in its place: not one byte of them shows there, once the call that took it has returned; mapping over
- * it, which with the preloaded hooks is one such call, included. Detached shared memory and a heap that
- * shrinks are told by the hooks alone.
+ * it, which with the preloaded hooks is one such call, included. Detached shared memory, a heap that
+ * shrinks, and a file that loses pages by its descriptor are told by the hooks alone.
  *
  * Argument: what there is beside the kernel's notifications: "hooks" or nothing.
  */
 #include "rc.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/shm.h>
 #include <unistd.h>
@@ -52,10 +53,10 @@ static bool map_free(void *at)
 	       at;
 }
 
-enum how { UNMAP, OVER, DISCARD, MOVE, DETACH, BREAK };
+enum how { UNMAP, OVER, DISCARD, MOVE, DETACH, BREAK, PUNCH, CUT };
 
 /* false: another thread's mapping came to lie there first, and the place is not ours */
-static bool take(enum how how, uint8_t *aside)
+static bool take(enum how how, uint8_t *aside, int file)
 {
 	switch (how) {
 	case UNMAP:
@@ -73,6 +74,12 @@ static bool take(enum how how, uint8_t *aside)
 	case DETACH:
 		CHECK(!shmdt(m), "shmdt");
 		return map_free(m);
+	case PUNCH:
+		CHECK(!fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, SIZE), "fallocate");
+		break;
+	case CUT:
+		CHECK(!ftruncate(file, 0) && !ftruncate(file, SIZE), "ftruncate");
+		break;
 	case BREAK:
 		CHECK(sbrk(-(intptr_t)SIZE) != (void *)-1, "sbrk");
 		return sbrk(SIZE) == (void *)m; /* another thread's malloc() may have been first */
@@ -82,7 +89,7 @@ static bool take(enum how how, uint8_t *aside)
 
 static void once(enum how how)
 {
-	int shm = shmget(IPC_PRIVATE, SIZE, 0600);
+	int shm = shmget(IPC_PRIVATE, SIZE, 0600), file = memfd_create("e2e", MFD_CLOEXEC);
 	uint8_t *aside = map_at(NULL);
 	pthread_t t;
 	bool ours;
@@ -94,6 +101,9 @@ static void once(enum how how)
 
 		CHECK(sbrk((intptr_t)(-now % PAGE)) != (void *)-1, "sbrk");
 		m = sbrk(SIZE);
+	} else if (how == PUNCH || how == CUT) {
+		CHECK(!ftruncate(file, SIZE), "ftruncate");
+		m = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	} else {
 		m = map_at(NULL);
 	}
@@ -104,7 +114,7 @@ static void once(enum how how)
 	stop = 0;
 	pthread_create(&t, NULL, network, NULL);
 	let_write(3);
-	ours = take(how, aside);
+	ours = take(how, aside, file);
 	for (int i = 0; i < 3; i++) {
 		let_write(2);
 		for (size_t k = 0; ours && k < SIZE; k++)
@@ -118,6 +128,7 @@ static void once(enum how how)
 	else if (ours)
 		munmap(m, SIZE);
 	munmap(aside, SIZE);
+	close(file);
 }
 
 int main(int argc, char **argv)
@@ -138,6 +149,8 @@ int main(int argc, char **argv)
 			once(OVER);
 			once(DETACH);
 			once(BREAK);
+			once(PUNCH);
+			once(CUT);
 		}
 	}
 	ibv_dereg_mr(src_mr);

@@ -213,11 +213,12 @@ struct ib_umem *fake_umem(void *addr, size_t len, bool odp)
 
 /* ---- accesses ---- */
 
-void dma_peer_joined(uint32_t slot, int sock)
+bool dma_peer_joined(uint32_t slot, int sock)
 {
+	return true;
 }
 
-void dma_peer_left(uint32_t slot)
+void dma_peer_left(uint32_t slot, int sock)
 {
 }
 

@@ -30,6 +30,10 @@ void fake_net_room(int trains);
 /* times net_xmit() said -EAGAIN */
 extern unsigned fake_eagain;
 
+/* a process in whose memory the HCA may place directly, if any; how often it did: nothing is copied */
+extern struct net_peer *fake_peer;
+extern unsigned fake_peer_accesses;
+
 /* who may be given what arrives: with false, net_poll() by threads other than the test's does nothing */
 extern bool fake_rx_any_thread;
 void fake_net_is_test_thread(void);

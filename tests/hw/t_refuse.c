@@ -450,6 +450,146 @@ static void recv_without_local_write(void)
 	recv_error(REQ(SEND_ONLY, R, 8, pattern), IBV_WC_LOC_PROT_ERR);
 }
 
+/* ---- what is nobody's: dropped, counted, and not a word ---- */
+
+static void dropped(struct roce_pkt pkt)
+{
+	uint64_t before = cnt(FL_CNT_rx_unknown_qp) + cnt(FL_CNT_rx_malformed);
+
+	rx(pkt);
+	TX_NONE();
+	CHECK_EQ(cnt(FL_CNT_rx_unknown_qp) + cnt(FL_CNT_rx_malformed), before + 1);
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+}
+
+/* reserved ones, those of other transports, and of a congestion notification nothing but that it came */
+static void every_opcode_that_is_not_of_rc(void)
+{
+	struct roce_pkt pkt;
+	unsigned op;
+
+	rig_up();
+	for (op = 0; op < 256; op++) {
+		if (op < 0x20 && roce_opcode[op].flags & ROCE_F_VALID)
+			continue;
+		pkt = WRITE(ONLY, R, 0, 8, 8, pattern);
+		pkt.opcode = pkt.opcode_last = op;
+		if (op != ROCE_OPCODE_CNP) {
+			dropped(pkt);
+			continue;
+		}
+		rx(pkt);
+		TX_NONE();
+		CHECK_EQ(cnt(FL_CNT_rp_cnp_handled), 1);
+	}
+	rig_is(rig.mem, 64, 0);
+	rx(WRITE(ONLY, R, 0, 8, 8, pattern));
+	TX_ACK(R);
+}
+
+static void every_qpn_that_is_not_there(void)
+{
+	struct roce_pkt pkt;
+	unsigned bit;
+
+	rig_up();
+	for (bit = 0; bit < 24; bit++) {
+		pkt = WRITE(ONLY, R, 0, 8, 8, pattern);
+		pkt.dest_qpn ^= 1u << bit; /* of other slots too: its place in the table is ours */
+		dropped(pkt);
+	}
+	rig_is(rig.mem, 64, 0);
+}
+
+/* once refused, the connection is over: what comes behind is not even looked at */
+static void nothing_after_a_nak(void)
+{
+	uint64_t before;
+	unsigned i;
+
+	rig_up();
+	INVALID(REQ(SEND_LAST, R, 8, pattern));
+	before = cnt(FL_CNT_rx_unknown_qp);
+	for (i = 0; i < 3; i++)
+		rx(WRITE(ONLY, R + i, 0, 8, 8, pattern));
+	rx(pkt_read(R, 0, 8));
+	rx_nak(AETH_NAK_REM_OP_ERR, 100);
+	TX_NONE();
+	rig_is(rig.mem, 64, 0);
+	CHECK(cnt(FL_CNT_rx_unknown_qp) >= before + 4);
+	CHECK_EQ(qp_state(), IBV_QPS_ERR);
+}
+
+/* ---- guesses ---- */
+
+/* who does not know the PSN writes nothing and breaks nothing: of what is behind it is said what was had, of
+ * what is ahead once what is missing */
+static void forged_psns(void)
+{
+	uint32_t d, naks = 0;
+	struct roce_pkt pkt;
+
+	rig_up();
+	for (d = 1; d <= ROCE_PSN_MASK; d += 4099) {
+		rx(WRITE(ONLY, R + d, 0, 8, 8, pattern));
+		while (fake_tx_pop(&pkt)) {
+			CHECK_EQ(pkt.opcode, IBV_OPCODE_RC_ACKNOWLEDGE);
+			CHECK_EQ(pkt.psn, pkt.syndrome == AETH_NAK_PSN_SEQ_ERROR ? R : R - 1);
+			naks += pkt.syndrome == AETH_NAK_PSN_SEQ_ERROR;
+		}
+	}
+	CHECK_EQ(naks, 1);
+	rig_is(rig.mem, 64, 0);
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+	rx(WRITE(ONLY, R, 0, 8, 8, pattern));
+	TX_ACK(R);
+	CHECK(!memcmp(rig.mem, pattern, 8));
+}
+
+/* every variant of a live key's place, and the places beside it */
+static void forged_keys(void)
+{
+	struct roce_pkt pkt;
+	unsigned v;
+
+	rig_up();
+	for (v = 0; v < 3 * 256; v++) {
+		pkt = WRITE(ONLY, R, 0, 8, 8, pattern);
+		pkt.rkey = ((rig.key >> 8) - 1 + v / 256) << 8 | (v & 255);
+		if (pkt.rkey == rig.key)
+			continue;
+		ev_qp[IBV_EVENT_QP_ACCESS_ERR] = 0;
+		DENIED(pkt);
+		rig_modify_state(rig.qp, IBV_QPS_RESET);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_INIT), 0);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTR), 0);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTS), 0);
+	}
+	rig_is(rig.mem, 64, 0);
+	CHECK_EQ(cnt(FL_CNT_remote_access_err), 3 * 256 - 1);
+}
+
+/* answers to nothing that was asked, of every syndrome: no completion, no error */
+static void answers_to_nothing(void)
+{
+	unsigned s, d;
+
+	rig_up();
+	for (s = 0; s < 256; s++)
+		for (d = 0; d < 3; d++)
+			rx_nak(s, 99 + d); /* before, at, behind the next to be sent */
+	rx_read(100, 8, pattern);
+	rx_read(100, 3000, pattern);
+	rx_atomic_ack(100, 1);
+	TX_NONE();
+	wc_none(rig.scq);
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+	CHECK_EQ(post(wr_data(IBV_WR_RDMA_WRITE, 1, 0, 8)), 0);
+	TX(RDMA_WRITE_ONLY, 100, 1, 8);
+	rx_ack(100);
+	SWC(SUCCESS, 1);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -469,7 +609,10 @@ int main(int argc, char **argv)
 		TEST(longer_than_the_mr), TEST(mr_without_remote_write), TEST(mr_without_remote_read),
 		TEST(mr_without_remote_atomic), TEST(nothing_asked_of_a_bad_key),
 		TEST(key_dies_in_a_message), TEST(recv_too_short), TEST(recv_too_short_for_a_train),
-		TEST(recv_with_a_bad_key), TEST(recv_without_local_write), {NULL, NULL}};
+		TEST(recv_with_a_bad_key), TEST(recv_without_local_write),
+		TEST(every_opcode_that_is_not_of_rc), TEST(every_qpn_that_is_not_there),
+		TEST(nothing_after_a_nak), TEST(forged_psns), TEST(forged_keys), TEST(answers_to_nothing),
+		{NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Every way by which a mapping changes reaches the callback of who watches it, with the right range, by
  * raw system calls that no hook sees; and others' changes do not. */
+#include "mm/mm_internal.h"
 #include "tests/mm/mmtest.h"
 
 static struct {
@@ -172,5 +173,19 @@ int main(void)
 	CHECK(!munmap(m + 2 * P, P));
 	expect(m + 2 * P, P, MMU_NOTIFY_UNMAP);
 	mmu_interval_notifier_remove(&other);
+
+	/* what is mapped into a hole is not watched till a fault has it watched; a range is only as a whole */
+	m = anon(4 * P);
+	CHECK(!munmap(m + P, P));
+	watch(m, 4 * P);
+	CHECK(mmap(m + P, P, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m + P);
+	memset(m, 1, 4 * P);
+	if (uffd_is_async() && mm_probe_pagemap_scan()) {
+		CHECK(vma_all_watched((uintptr_t)m + 2 * P, (uintptr_t)m + 4 * P));
+		CHECK(!vma_all_watched((uintptr_t)m, (uintptr_t)m + 4 * P));
+		CHECK(uffd_register((uintptr_t)m, (uintptr_t)m + 4 * P) == UFFD_WATCHED);
+		CHECK(vma_all_watched((uintptr_t)m, (uintptr_t)m + 4 * P));
+	}
+	unwatch();
 	return 0;
 }
