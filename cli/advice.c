@@ -100,16 +100,17 @@ static void reclaim(FILE *out, const struct faultline_device *d)
 
 /*
  * First touches that prefetch could have had out of the way: worth a word when they took more than 10 ms
- * together, and most pages came that way.
+ * together, and most pages came that way. Of a few pages that time is a busy machine's, or a fault model's.
  */
-#define COLD_US 10000
+#define COLD_US	   10000
+#define COLD_PAGES 10
 
 static void cold_start(FILE *out, const struct faultline_device *d)
 {
 	uint64_t pages = counter(d, FL_CNT_page_faults), us = total_us(d->histogram[FL_HIST_fault_time]);
 	char b[32];
 
-	if (us < COLD_US || thrashes(d) || counter(d, FL_CNT_page_prefetch) > pages)
+	if (us < COLD_US || pages < COLD_PAGES || thrashes(d) || counter(d, FL_CNT_page_prefetch) > pages)
 		return;
 	say(out,
 	    "cold start: page faults took %s in all, %llu pages in %llu faults. Prefetch what will be used before it "

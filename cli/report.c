@@ -148,6 +148,31 @@ static void print_trouble(FILE *out, const struct faultline_device *d)
 	}
 }
 
+/* What was done to this side's packets on purpose: else trouble would look like the network's. */
+static void print_impaired(FILE *out, const struct faultline_device *d)
+{
+	static const struct {
+		enum faultline_counter c;
+		const char *how;
+	} kinds[] = {
+		{FL_CNT_impair_lost, "lost"},	    {FL_CNT_impair_reordered, "reordered"},
+		{FL_CNT_impair_dup, "sent twice"},  {FL_CNT_impair_delayed, "delayed"},
+		{FL_CNT_impair_corrupted, "corrupted"}, {FL_CNT_impair_ecn, "marked"},
+	};
+	bool any = false;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		unsigned long long n = counter(d, kinds[i].c);
+
+		if (!n)
+			continue;
+		fprintf(out, "%s%llu %s", any ? ", " : "  impaired    packets sent: ", n, kinds[i].how);
+		any = true;
+	}
+	if (any)
+		fputc('\n', out);
+}
+
 static void print_left_over(FILE *out, const struct process *p, const struct faultline_device *d,
 			    unsigned index)
 {
@@ -214,6 +239,7 @@ void report_print(FILE *out, const struct collector *c, const char *app, pid_t m
 			print_memory(out, d);
 			print_work(out, d);
 			print_paging(out, d);
+			print_impaired(out, d);
 			print_trouble(out, d);
 			advice_print(out, d);
 			print_left_over(out, p, d, n);

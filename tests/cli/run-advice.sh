@@ -26,4 +26,8 @@ advised churn 1 '5003 regions of .* on average were registered'
 advised rnr 3 '20 RNR NAKs were sent since a page fault' '30 RNR NAKs were sent for want of a receive' '11 RNR NAKs came'
 advised cold 1 'cold start: page faults took' 'IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE'
 says one 'fault time half under 128 us, 99 % under 1 ms; 100 paused a queue pair, half for less than 4 us'
+# slow, but too few to prefetch
+advised few 0
+advised impaired 0
+says err '^  impaired    packets sent: 3 lost, 12 marked$'
 finish

@@ -10,7 +10,8 @@ expect 143 "$FAULTLINE" run -- sh -c 'kill -TERM $$'
 says err 'killed by signal 15'
 expect 137 "$FAULTLINE" run -- sh -c 'kill -KILL $$'
 
-expect 127 "$FAULTLINE" run -- nosuchprogram
+# a directory of PATH that this user may not search would make it "cannot be executed"
+expect 127 env PATH=/usr/bin:/bin "$FAULTLINE" run -- nosuchprogram
 says err 'nosuchprogram'
 expect 127 "$FAULTLINE" run -- /nonexistent/program
 : >"$tmp/plain"

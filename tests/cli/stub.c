@@ -60,6 +60,9 @@ static const struct {
 	{"swapped", FL_CNT_page_invalidations, 6000}, {"swapped", FL_CNT_page_reclaims, 5900},
 	{"reclaim", FL_CNT_page_reclaims, 300}, {"reclaim", FL_CNT_page_invalidations, 300},
 	{"stale", FL_CNT_mr_pinned_stale, 1},
+	{"impaired", FL_CNT_impair_lost, 3}, {"impaired", FL_CNT_impair_ecn, 12},
+	{"cold", FL_CNT_page_fault_events, 100}, {"cold", FL_CNT_page_faults, 100},
+	{"few", FL_CNT_page_fault_events, 9}, {"few", FL_CNT_page_faults, 9},
 	{"churn", FL_CNT_mr_pinned_total, 5000}, {"churn", FL_CNT_mr_bytes_pinned, 5000 * 4096},
 	{"rnr", FL_CNT_send_rnr_err, 50}, {"rnr", FL_CNT_send_rnr_page_fault, 20}, {"rnr", FL_CNT_rcvd_rnr_err, 11},
 	/* just too little for a word */
@@ -76,6 +79,8 @@ static void fill_advised(const char *how)
 	for (size_t i = 0; i < sizeof(advised) / sizeof(advised[0]); i++)
 		if (!strcmp(how, advised[i].how))
 			cnt_add(d, advised[i].c, advised[i].n);
+	if (!strcmp(how, "few"))
+		cnt_time(d, NULL, FL_HIST_fault_time, 20000000);
 	for (unsigned i = 0; !strcmp(how, "cold") && i < 100; i++) {
 		cnt_time(d, NULL, FL_HIST_fault_time, i < 60 ? 100000 : 700000); /* ns: under 128 us, 1024 us */
 		cnt_time(d, NULL, FL_HIST_stall_time, 3000);
@@ -148,10 +153,11 @@ static int serve(const char *slot, bool mute)
 		if (pfd[0].revents)
 			return 0;
 		conn = accept(pfd[1].fd, NULL, NULL);
+		/* something happens between two looks: before this one, since after it would be a race with its reading */
+		cnt_add(&seg.s->device[0], FL_CNT_rcvd_pkts, 100);
 		if (read(conn, &byte, 1) == 1 && byte == 'S')
 			send_segment(conn, seg.ro_fd);
 		close(conn);
-		cnt_add(&seg.s->device[0], FL_CNT_rcvd_pkts, 100); /* something happens between two looks */
 	}
 	return 1;
 }

@@ -126,7 +126,7 @@ static void limit(void *how)
 	struct mm_pin *pin[16];
 
 	CHECK(!setrlimit(RLIMIT_MEMLOCK, &rl));
-	CHECK(!setuid(65534));
+	CHECK(geteuid() || !setuid(65534));
 	mm_start(how);
 	CHECK(try_pin(m, 1 << 20, true, NULL) == -ENOMEM);
 	for (int i = 0; i < 16; i++) /* what fits, fits: per process, and pages count once a pin */
@@ -151,16 +151,19 @@ int main(void)
 	char *m = anon(P);
 	struct mm_pin *pin;
 	const char *how;
+	struct rlimit rl;
 
 	CHECK(in_child(refusals, "mlock") == 0);
 	CHECK(in_child(refusals, "auto") == 0);
 	CHECK(in_child(nesting, NULL) == 0);
 	CHECK(in_child(discard, NULL) == 0);
-	CHECK(in_child(many, NULL) == 0);
-	if (!geteuid()) {
-		CHECK(in_child(limit, "auto") == 0);
-		CHECK(in_child(limit, "mlock") == 0);
-	}
+	/* pins 68 MB and a gigabyte */
+	if (!geteuid() || (!getrlimit(RLIMIT_MEMLOCK, &rl) && rl.rlim_cur > (2ul << 30)))
+		CHECK(in_child(many, NULL) == 0);
+	else
+		fprintf(stderr, "many pins: left out, they need root or `ulimit -l` above 2 GiB\n");
+	CHECK(in_child(limit, "auto") == 0);
+	CHECK(in_child(limit, "mlock") == 0);
 	mm_start("auto");
 	CHECK(!pin_user_pages((uintptr_t)m, P, true, &pin));
 	CHECK(in_child(forked, &pin) == 0);
