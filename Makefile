@@ -24,8 +24,10 @@ help:
 setup:
 	@sh scripts/setup.sh
 
+# what the demo runs, without the tests and benches
 demo: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@ninja -C $(BUILD) faultline verbs/libibverbs.so.1 preload/libfaultline-preload.so examples/write_read
 	@sh scripts/demo.sh $(BUILD)
 
 check: setup
