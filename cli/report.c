@@ -40,6 +40,7 @@ static void print_memory(FILE *out, const struct faultline_device *d)
 {
 	uint64_t pinned = counter(d, FL_CNT_mr_pinned_total), odp = counter(d, FL_CNT_mr_odp_total);
 	uint64_t dmabuf = counter(d, FL_CNT_mr_dmabuf_total);
+	uint64_t odp_bytes = counter(d, FL_CNT_mr_bytes_odp); /* an implicit region has none of its own */
 	char b[32];
 
 	fprintf(out, "  memory      ");
@@ -51,7 +52,7 @@ static void print_memory(FILE *out, const struct faultline_device *d)
 	if (odp)
 		fprintf(out, "%s%llu MR%s on demand (%s)", pinned ? ", " : "",
 			(unsigned long long)odp, plural(odp),
-			human_bytes(counter(d, FL_CNT_mr_bytes_odp), b));
+			odp_bytes ? human_bytes(odp_bytes, b) : "all addresses");
 	if (dmabuf)
 		fprintf(out, "%s%llu MR%s on dma-bufs (%s)", pinned || odp ? ", " : "",
 			(unsigned long long)dmabuf, plural(dmabuf),

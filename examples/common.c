@@ -149,7 +149,8 @@ void open_side(struct side *s, int sock, const char *device)
 	}
 	errno = 0;
 	if (!s->ctx)
-		die("no RDMA device %s; run it under 'faultline run'", device);
+		die("no RDMA device%s%s; run it under 'faultline run'%s", *device ? " " : "", device,
+		    *device ? ", with a --device list that names it" : "");
 	ibv_free_device_list(list);
 	if ((errno = ibv_query_device_ex(s->ctx, NULL, &s->attr)))
 		die("query device");

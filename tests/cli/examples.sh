@@ -18,6 +18,7 @@ for device in mlx5 rxe irdma; do
 	says out '^client: [0-9]+ puts, [0-9]+ gets, [0-9]+ deletes: data right'
 	if implicit $device; then
 		says out '^server: [0-9]+ values came and [0-9]+ went under one key'
+		says err 'memory +1 MR on demand \(all addresses\)'
 	elif [ $device = irdma ]; then
 		says out '^server: .*registrations \(pinned;'
 	else
