@@ -191,7 +191,7 @@ int slot_dial(uint32_t slot);
 /* the next connection, of this user (others are turned away); -EAGAIN: none */
 int slot_accept(int listen_fd);
 int slot_send(int sock, const void *msg, size_t len, const int *fds, int num_fds);
-/* returns the length; *num_fds descriptors, which the caller owns */
+/* returns the length; *num_fds descriptors, which the caller owns. -EMFILE: they found no room, which is said */
 ssize_t slot_recv(int sock, void *msg, size_t len, int *fds, int *num_fds);
 
 /* shm.c */

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "net/impl.h"
+#include "util/log.h"
 
 #define SOCK_FLAGS (SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC)
 
@@ -146,6 +147,13 @@ ssize_t slot_recv(int sock, void *msg, size_t len, int *fds, int *num_fds)
 			continue;
 		*num_fds = (cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int);
 		memcpy(fds, CMSG_DATA(cmsg), *num_fds * sizeof(int));
+	}
+	/* the kernel drops those that this process has no room for, and says no more than this */
+	if (mh.msg_flags & MSG_CTRUNC) {
+		fl_warn("descriptors that a peer sent could not be taken: too many are open (limit: ulimit -n)");
+		while (*num_fds)
+			close(fds[--*num_fds]);
+		return -EMFILE;
 	}
 	return n;
 }

@@ -410,6 +410,28 @@ static void out_of_descriptors(void)
 	node_close(&me);
 }
 
+/* Descriptors that came and could not be taken: said, with the limit, and not as a peer's fault. */
+static void no_room_for_descriptors(void)
+{
+	int sv[2], said[2], err, fds[SLOT_MAX_FDS], num, sent[2] = {0, 1};
+	struct rlimit old, low;
+	char text[512] = "";
+
+	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sv) && !pipe(said));
+	err = dup(2);
+	CHECK(err >= 0 && dup2(said[1], 2) == 2);
+	CHECK(!slot_send(sv[0], "C", 1, sent, 2));
+	CHECK(!getrlimit(RLIMIT_NOFILE, &old));
+	low = old;
+	low.rlim_cur = err + 2; /* for one of the two */
+	CHECK(!setrlimit(RLIMIT_NOFILE, &low));
+	CHECK(slot_recv(sv[1], text, 1, fds, &num) == -EMFILE);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &old));
+	CHECK(dup2(err, 2) == 2 && !close(err) && !close(said[1]));
+	CHECK(num == 0 && read(said[0], text, sizeof(text) - 1) > 0 && strstr(text, "ulimit -n"));
+	CHECK(!close(said[0]) && !close(sv[0]) && !close(sv[1]));
+}
+
 /* Another user's process: not over shm; nor does it get anything from our socket. */
 static void other_user(void)
 {
@@ -461,6 +483,7 @@ int main(void)
 	stat_client();
 	hostile_peer();
 	out_of_descriptors();
+	no_room_for_descriptors();
 	other_user();
 	CHECK(count_dir("/proc/self/fd") == fds);
 	CHECK(count_dir("/dev/shm") == shm);
