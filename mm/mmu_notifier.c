@@ -233,8 +233,8 @@ static bool all_mapped(uint64_t start, uint64_t end)
 static void say_unwatched(uint64_t start, uint64_t end)
 {
 	if (uffd_runs())
-		fl_warn_once("on-demand memory in 0x%llx-0x%llx cannot be watched: %s (before Linux 6.7 userfaultfd takes "
-			     "anonymous memory, and no file's). When it is unmapped, only calls that `faultline run` "
+		fl_warn_once("on-demand memory in 0x%llx-0x%llx cannot be watched: %s (userfaultfd takes no mapping of "
+			     "the kernel's own, as [vdso], and before Linux 6.7 no file's). When it is unmapped, only calls that `faultline run` "
 			     "sees are told of; access stays safe",
 			     (unsigned long long)start, (unsigned long long)end, uffd_unwatched_why());
 }
