@@ -361,6 +361,7 @@ static enum uffd_watch watch_mappings(struct mmu_interval_notifier *mni, uint64_
 	struct subscription *s = sub_of(mni->node);
 	enum uffd_watch ret = UFFD_NOTHING_MAPPED;
 	struct vma v;
+	int err = 0;
 
 	/* before we look: what goes meanwhile sets it again */
 	if (__atomic_exchange_n(&s->gaps, false, __ATOMIC_ACQ_REL))
@@ -368,7 +369,7 @@ static enum uffd_watch watch_mappings(struct mmu_interval_notifier *mni, uint64_
 	if (start >= s->lazy_start && end <= s->lazy_end)
 		return UFFD_WATCHED;
 	uffd_start(true);
-	while (start < end && !vma_find(start, &v) && v.start < end) {
+	while (start < end && !(err = vma_find(start, &v)) && v.start < end) {
 		uint64_t from = v.start > mni->start ? v.start : mni->start;
 		uint64_t to = v.end < mni->end ? v.end : mni->end;
 		enum uffd_watch one = uffd_register(from, to);
@@ -383,7 +384,8 @@ static enum uffd_watch watch_mappings(struct mmu_interval_notifier *mni, uint64_
 		}
 		start = v.end;
 	}
-	return ret;
+	/* no /proc: what is asked for, and no more */
+	return err == -EACCES ? uffd_register(start, end) : ret;
 }
 
 bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)

@@ -93,7 +93,7 @@ static int find_in_list(uint64_t addr, struct vma *v)
 	int ret = -ENOENT, fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 
 	if (fd < 0)
-		return -ENOENT;
+		return -EACCES; /* not "nothing there": it cannot be told */
 	for (;;) {
 		ssize_t n = read(fd, buf + have, sizeof(buf) - 1 - have);
 		char *line = buf, *nl;
