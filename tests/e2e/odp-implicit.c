@@ -124,6 +124,11 @@ static void the_device_is_left_out(void)
 	uint8_t *from = rc_map(PAGE);
 	void *segment = mapping_of("/memfd:faultline");
 
+	if (access("/proc/self/maps", R_OK)) {
+		printf("no list of mappings\n");
+		munmap(from, PAGE);
+		return;
+	}
 	CHECK(segment, "the device has a segment");
 	denied(IBV_WC_REM_ACCESS_ERR, IBV_WR_RDMA_WRITE, from, segment, 8);
 	munmap(from, PAGE);
