@@ -52,14 +52,14 @@ for b in "$@"; do
 	case $b in
 	asan)
 		suites='--no-suite nosan'
-		run asan build-asan 360 4 -Db_sanitize=address,undefined -Ddebug_locks=true -Dbuildtype=debugoptimized
+		run asan build-asan 420 4 -Db_sanitize=address,undefined -Ddebug_locks=true -Dbuildtype=debugoptimized
 		;;
 	tsan)
 		suites='--no-suite nosan --no-suite notsan'
-		run tsan build-tsan 360 6 -Db_sanitize=thread -Ddebug_locks=true -Dbuildtype=debugoptimized
+		run tsan build-tsan 420 6 -Db_sanitize=thread -Ddebug_locks=true -Dbuildtype=debugoptimized
 		;;
 	*)
-		run "$b" "$b" 420 1
+		run "$b" "$b" 480 1
 		;;
 	esac
 done
