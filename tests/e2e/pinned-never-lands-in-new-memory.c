@@ -81,8 +81,10 @@ static bool take(enum how how, uint8_t *aside, int file)
 		CHECK(!ftruncate(file, 0) && !ftruncate(file, SIZE), "ftruncate");
 		break;
 	case BREAK:
+		if (sbrk(0) != (void *)(m + SIZE))
+			return false; /* malloc() has taken what follows: the end is not ours to move */
 		CHECK(sbrk(-(intptr_t)SIZE) != (void *)-1, "sbrk");
-		return sbrk(SIZE) == (void *)m; /* another thread's malloc() may have been first */
+		return sbrk(SIZE) == (void *)m;
 	}
 	return true;
 }
