@@ -77,6 +77,7 @@ void guard_recheck(void);
 
 struct vma {
 	uint64_t start, end;
+	uint64_t page_size; /* of a huge page's mapping larger than PAGE_SIZE, as far as the kernel tells */
 	bool file;  /* backed by a file, shmem included */
 	bool shmem; /* as far as its name tells */
 	uint64_t offset, dev, inode; /* of the file; inode: a System V segment's identifier */

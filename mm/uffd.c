@@ -317,15 +317,29 @@ static int do_unregister(uint64_t start, uint64_t end)
 	return ioctl(uffd, UFFDIO_UNREGISTER, &r) ? -errno : 0;
 }
 
-/* calls fn for each mapping's part of [start, end), returns their number and that of fn's failures */
+/*
+ * Calls fn for each mapping's part of [start, end); returns their number and that of fn's failures. Only whole
+ * huge pages can be watched, and only whole ones, of which no other region has a part, are let go.
+ */
 static unsigned each_vma(uint64_t start, uint64_t end, int (*fn)(uint64_t, uint64_t), unsigned *failed)
 {
 	unsigned n = 0;
 	struct vma v;
 
-	for (*failed = 0; start < end && !vma_find(start, &v) && v.start < end; start = v.end, n++)
-		if (fn(v.start > start ? v.start : start, v.end < end ? v.end : end))
+	for (*failed = 0; start < end && !vma_find(start, &v) && v.start < end; start = v.end, n++) {
+		uint64_t from = v.start > start ? v.start : start, to = v.end < end ? v.end : end;
+		uint64_t in_page = v.page_size - 1;
+
+		if (fn == do_register) {
+			from &= ~in_page;
+			to = (to + in_page) & ~in_page;
+		} else {
+			from = (from + in_page) & ~in_page;
+			to &= ~in_page;
+		}
+		if (from < to && fn(from, to))
 			++*failed;
+	}
 	return n;
 }
 

@@ -76,6 +76,7 @@ static bool parse_line(const char *line, struct vma *v)
 	}
 	v->start = n[0];
 	v->end = n[1];
+	v->page_size = PAGE_SIZE;
 	v->offset = n[2];
 	v->dev = makedev((unsigned)n[3], (unsigned)n[4]);
 	v->inode = strtoull(p, NULL, 10);
@@ -150,6 +151,7 @@ int vma_find(uint64_t addr, struct vma *v)
 	}
 	v->start = q.vma_start;
 	v->end = q.vma_end;
+	v->page_size = q.vma_page_size > PAGE_SIZE ? q.vma_page_size : PAGE_SIZE;
 	v->offset = q.vma_offset;
 	v->dev = makedev(q.dev_major, q.dev_minor);
 	v->inode = q.inode;
