@@ -29,10 +29,13 @@ static struct {
 	struct cds_list_head bufs;
 	struct cds_list_head closed; /* application and importers are done with them; to be released */
 	unsigned unwatched;	     /* exported ones that cannot be watched: looked at each time */
+	unsigned destroying;	     /* threads that release some now */
+	pthread_cond_t destroyed;
 } table = {
 	.lock = FL_MUTEX_INIT(LOCK_DMA_BUF),
 	.bufs = CDS_LIST_HEAD_INIT(table.bufs),
 	.closed = CDS_LIST_HEAD_INIT(table.closed),
+	.destroyed = PTHREAD_COND_INITIALIZER,
 };
 
 static void stat_add(struct dma_buf_attachment *attach, enum faultline_counter c, int n)
@@ -97,11 +100,20 @@ static void reap(void)
 		cds_list_for_each_entry_safe(b, next, &table.bufs, node)
 			if (b->file >= 0 && b->watch < 0)
 				look(b);
+	if (cds_list_empty(&table.closed)) {
+		fl_unlock(&table.lock);
+		return;
+	}
 	cds_list_splice(&table.closed, &dead);
 	CDS_INIT_LIST_HEAD(&table.closed);
+	table.destroying++;
 	fl_unlock(&table.lock);
 	cds_list_for_each_entry_safe(b, next, &dead, node)
 		destroy(b);
+	fl_lock(&table.lock);
+	if (!--table.destroying)
+		pthread_cond_broadcast(&table.destroyed);
+	fl_unlock(&table.lock);
 }
 
 /* The child of a fork has none of the parent's buffers: its descriptors of them are another process's. */
@@ -110,7 +122,8 @@ static void forget(void)
 	fl_mutex_init(&table.lock, LOCK_DMA_BUF);
 	CDS_INIT_LIST_HEAD(&table.bufs);
 	CDS_INIT_LIST_HEAD(&table.closed);
-	table.unwatched = 0;
+	table.unwatched = table.destroying = 0;
+	pthread_cond_init(&table.destroyed, NULL);
 	dma_file_forget_watches();
 	dma_buf_reset_counts();
 }
@@ -131,6 +144,14 @@ static void enter(void)
 void dma_buf_reap(void)
 {
 	enter();
+	/* what another thread has found closed is gone, too */
+	fl_lock(&table.lock);
+	while (table.destroying) {
+		fl_lock_released(&table.lock);
+		pthread_cond_wait(&table.destroyed, &table.lock.m);
+		fl_lock_acquired(&table.lock);
+	}
+	fl_unlock(&table.lock);
 }
 
 int dma_buf_create(const struct dma_buf_export_info *info, struct dma_buf **dmabuf)
