@@ -78,6 +78,7 @@ void dma_init(struct seg *seg)
 	memset(joined, 0, sizeof(joined));
 	fl_mutex_init(&shared_lock, LOCK_LEAF);
 	umem_implicit_init();
+	umem_pinned_init();
 	used = claimed = 0;
 	generation++;
 	mm_set_quiesce(dma_wait_range);

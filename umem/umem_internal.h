@@ -89,6 +89,10 @@ void umem_odp_unpin_all(struct ib_umem_odp *odp);
 /* in a new process, or the child of a fork */
 void umem_implicit_init(void);
 
+/* ---- umem_pinned.c ---- */
+
+void umem_pinned_init(void);
+
 /* ---- iommu.c ---- */
 
 /* Maps pages for DMA, or unmaps them, and counts: -ENOMEM: the aperture is used up (said). */
