@@ -84,8 +84,11 @@ static void look(struct dma_buf *dmabuf)
 	put_locked(dmabuf);
 }
 
-/* Finds what the application has closed, and releases what nobody has any more. No lock held. */
-static void reap(void)
+/*
+ * Finds what the application has closed, and releases what nobody has any more. No lock held. all: looks at every
+ * buffer; one that somebody else had open for a moment as its event came is found so.
+ */
+static void reap(bool all)
 {
 	struct dma_buf *b, *next;
 	CDS_LIST_HEAD(dead);
@@ -96,9 +99,9 @@ static void reap(void)
 		cds_list_for_each_entry_safe(b, next, &table.bufs, node)
 			if (b->file >= 0 && (b->watch == watch || watch == DMA_FILE_ANY))
 				look(b);
-	if (table.unwatched)
+	if (table.unwatched || all)
 		cds_list_for_each_entry_safe(b, next, &table.bufs, node)
-			if (b->file >= 0 && b->watch < 0)
+			if (b->file >= 0 && (b->watch < 0 || all))
 				look(b);
 	if (cds_list_empty(&table.closed)) {
 		fl_unlock(&table.lock);
@@ -133,17 +136,23 @@ static void hook_fork(void)
 	pthread_atfork(NULL, NULL, forget);
 }
 
-static void enter(void)
+static void prepare(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, hook_fork);
-	reap();
+}
+
+static void enter(void)
+{
+	prepare();
+	reap(false);
 }
 
 void dma_buf_reap(void)
 {
-	enter();
+	prepare();
+	reap(true);
 	/* what another thread has found closed is gone, too */
 	fl_lock(&table.lock);
 	while (table.destroying) {
