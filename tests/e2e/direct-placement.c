@@ -5,37 +5,14 @@
  * everything that a packet would have met still holds: what was taken away is refaulted or refused, a key
  * or a QP that is gone is an error, order between placed and sent is kept.
  */
+#include "counters.h"
 #include "rc.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "faultline/segment.h"
 
 #define SIZE (64 * PAGE)
-
-/* of this process: `faultline run` has handed the segment's descriptor on, the mapping is found by name */
-/* what is read was mapped by another thread, long before */
-static __attribute__((no_sanitize_thread)) uint64_t placements(void)
-{
-	char line[512];
-	unsigned long start;
-	uint64_t n = 0;
-	FILE *f = fopen("/proc/self/maps", "r");
-
-	CHECK(f, "/proc/self/maps: %s", strerror(errno));
-	while (fgets(line, sizeof(line), f)) {
-		const struct faultline_segment *s;
-
-		if (!strstr(line, "memfd:faultline ") || sscanf(line, "%lx-%*x rw-s %*s", &start) != 1)
-			continue;
-		s = (const void *)start;
-		if (s->magic == FAULTLINE_SEGMENT_MAGIC && s->pid == (uint32_t)getpid())
-			n = s->device[0].counter[FL_CNT_direct_placements];
-	}
-	fclose(f);
-	return n;
-}
 
 static struct rc_side a;
 static struct rc_peer *peer;
@@ -45,7 +22,7 @@ static struct ibv_mr *mr;
 /* one at a time, with time between; how many were placed */
 static uint64_t write_slowly(struct rc_remote *r, int n, uint64_t seed)
 {
-	uint64_t before = placements();
+	uint64_t before = counter_now(FL_CNT_direct_placements);
 
 	for (int i = 0; i < n; i++) {
 		uint64_t len = 1 + (uint64_t)i * 397 % 6000, at = (uint64_t)i * 1031 % (SIZE - 6000);
@@ -63,7 +40,7 @@ static uint64_t write_slowly(struct rc_remote *r, int n, uint64_t seed)
 		CHECK(rc_differs(m, len, 0, seed + (uint64_t)i) == UINT64_MAX, "READ %d of %lu bytes differs", i,
 		      len);
 	}
-	return placements() - before;
+	return counter_now(FL_CNT_direct_placements) - before;
 }
 
 static void fresh(const struct rc_opt *opt)

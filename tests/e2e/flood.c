@@ -4,6 +4,7 @@
  * are guessed at a QP in use, and, over udp, datagrams that are no packets. Traffic between two others goes on at a
  * quarter of its rate at least, every byte right; nobody's memory grows; what was dropped is counted.
  */
+#include "counters.h"
 #include "rc.h"
 
 #include <signal.h>
@@ -12,7 +13,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "faultline/segment.h"
 
 #define SIZE   4096u
 #define DEPTH  16
@@ -115,27 +115,6 @@ static __attribute__((noreturn)) void flooder(void)
 
 /* ---- the traffic ---- */
 
-static uint64_t counter(enum faultline_counter c)
-{
-	char line[512];
-	unsigned long start;
-	uint64_t n = 0;
-	FILE *f = fopen("/proc/self/maps", "r");
-
-	CHECK(f, "/proc/self/maps: %s", strerror(errno));
-	while (fgets(line, sizeof(line), f)) {
-		const struct faultline_segment *s;
-
-		if (!strstr(line, "memfd:faultline ") || sscanf(line, "%lx-%*x rw-s %*s", &start) != 1)
-			continue;
-		s = (const void *)start;
-		if (s->magic == FAULTLINE_SEGMENT_MAGIC && s->pid == (uint32_t)getpid())
-			n = s->device[0].counter[c];
-	}
-	fclose(f);
-	return n;
-}
-
 static long rss(int pid)
 {
 	char path[40];
@@ -222,11 +201,11 @@ int main(int argc, char **argv)
 		atomic_store(&sh->idle, true);
 		usleep(20000);
 		quiet = traffic(SECONDS);
-		unknown = counter(FL_CNT_rx_unknown_qp);
+		unknown = counter_now(FL_CNT_rx_unknown_qp);
 		sent = atomic_load(&sh->sent);
 		atomic_store(&sh->idle, false);
 		flooded = traffic(SECONDS);
-		unknown = counter(FL_CNT_rx_unknown_qp) - unknown;
+		unknown = counter_now(FL_CNT_rx_unknown_qp) - unknown;
 		sent = atomic_load(&sh->sent) - sent;
 		printf("%lu READs, %lu under %lu SENDs of a flood, of which %lu were counted\n", quiet, flooded, sent, unknown);
 		CHECK(unknown > 1000, "the flood did not come: %lu", unknown);
@@ -242,7 +221,7 @@ int main(int argc, char **argv)
 	      "memory grew: %ld KiB here, %ld KiB at the peer", (rss(getpid()) - mine) >> 10,
 	      (rss(rc_peer_pid(peer)) - peers) >> 10);
 	if (getenv("FLOOD_UDP"))
-		CHECK(counter(FL_CNT_rx_malformed) + counter(FL_CNT_rx_icrc_err), "garbage was not counted");
+		CHECK(counter_now(FL_CNT_rx_malformed) + counter_now(FL_CNT_rx_icrc_err), "garbage was not counted");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	rc_peer_stop(peer);

@@ -5,6 +5,7 @@
  * threads do so, and two threads of the peer write. Then peers are killed amid their copies: what they had
  * announced holds nobody up. Arguments: seconds, peers to kill.
  */
+#include "counters.h"
 #include "rc.h"
 
 #include <pthread.h>
@@ -13,7 +14,6 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "faultline/segment.h"
 
 #define SPAN  (4 * PAGE)
 #define PAIRS 2
@@ -63,29 +63,6 @@ static void make_qp(struct rc_side *s)
 
 /* ---- the initiator ---- */
 
-/* of this process; see direct-placement.c */
-/* what is read was mapped by another thread, long before */
-static __attribute__((no_sanitize_thread)) uint64_t placements(void)
-{
-	char line[512];
-	unsigned long start;
-	uint64_t n = 0;
-	FILE *f = fopen("/proc/self/maps", "r");
-
-	CHECK(f, "/proc/self/maps: %s", strerror(errno));
-	while (fgets(line, sizeof(line), f)) {
-		const struct faultline_segment *s;
-
-		if (!strstr(line, "memfd:faultline ") || sscanf(line, "%lx-%*x rw-s %*s", &start) != 1)
-			continue;
-		s = (const void *)start;
-		if (s->magic == FAULTLINE_SEGMENT_MAGIC && s->pid == (uint32_t)getpid())
-			n = s->device[0].counter[FL_CNT_direct_placements];
-	}
-	fclose(f);
-	return n;
-}
-
 static void *initiator(void *arg)
 {
 	struct pair *p = arg;
@@ -122,7 +99,7 @@ static void *initiator(void *arg)
 		      "status %d", wc.status);
 		atomic_store(&p->ended, round);
 	}
-	atomic_store(&sh->placed, placements());
+	atomic_store(&sh->placed, counter_now(FL_CNT_direct_placements));
 	return NULL;
 }
 
