@@ -181,9 +181,9 @@ struct slot_offer {
 	uint8_t type; /* SLOT_MSG_OFFER; with it: the segment, read only, and the memory for hazards */
 	uint8_t version;
 	uint8_t reserved[6];
-	uint64_t segment; /* address of the segment in the process that sends */
+	uint64_t segment, peers; /* where the two are in the process that sends */
 };
-#define SLOT_OFFER_VERSION 1
+#define SLOT_OFFER_VERSION 2
 
 int slot_claim(uint32_t *slot);
 /* a connection to whoever has the slot. -ECONNREFUSED: nobody; -EPERM: another user */

@@ -158,12 +158,16 @@ struct net_peer {
 	struct faultline_peers *peers;
 	struct faultline_hazard *hazard;
 	pid_t pid;
-	int sock;
+	uint64_t proof_at; /* the proof of our hazard, in the peer */
+	uint64_t proof;	   /* the last one */
 };
 struct net_peer *net_path_peer(struct net_path *path);
 /* may there ever be one? */
 bool net_path_is_direct(const struct net_path *path);
-/* copies to (write) or from the peer's memory: 0, or a negative errno, and part of it may be done */
+/*
+ * Copies to (write) or from the memory of the program that let us in, and of no other that has its number by now: 0,
+ * or a negative errno, and part of it may be done.
+ */
 int net_peer_access(struct net_peer *peer, bool write, void *buf, uint64_t addr, size_t len);
 void net_peer_done(struct net_peer *peer);
 

@@ -2,15 +2,21 @@
 /*
  * What processes of a host show each other so that one can place data in the other's memory itself
  * (hw/direct.c). Who accepts a connection offers: its segment, read only; the memory of its peers'
- * hazards; and where its segment lies in its own address space. Who connected takes the offer when
- * process_vm_readv() of that address shows the very segment: then it may reach into that process, and
+ * hazards; and where the two lie in its own address space. Who connected takes the offer when
+ * process_vm_readv() there shows the very same: then it may reach into that process, and
  * the number it has for it is right. Otherwise packets do.
  *
  * The offer comes when the peer's engine gets to it; until then packets do.
+ *
+ * A process may execute another program, or end and its number become another's, between any look of ours and
+ * the copy, and no hang-up tells of it in time. But one call of process_vm_writev() is about one address space, found
+ * when it begins, and takes its pieces in order. So each copy begins with a word in the peer's memory of hazards,
+ * the proof, at an address that is drawn by lot (util/seg.c): in another program there is nothing at that place,
+ * the call ends there, and the data goes nowhere. What was read counts only with the proof that was written
+ * before, through our own mapping of that memory.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -21,7 +27,8 @@ void peer_offer(struct net *net, struct shm_rx *rx)
 {
 	struct slot_offer msg = {.type = SLOT_MSG_OFFER,
 				 .version = SLOT_OFFER_VERSION,
-				 .segment = (uintptr_t)net->seg->s};
+				 .segment = (uintptr_t)net->seg->s,
+				 .peers = (uintptr_t)net->seg->peers};
 	const int fds[2] = {net->seg->ro_fd, net->seg->peers_fd};
 
 	if (!net->direct || !net->ops->peer_joined || !net->seg->peers || !rx->slot || rx->slot > FAULTLINE_MAX_SLOT)
@@ -36,27 +43,41 @@ void peer_left(struct net *net, struct shm_rx *rx)
 		net->ops->peer_left(net->ctx, rx->slot, rx->sock);
 }
 
-static int vm_access(pid_t pid, bool write, void *buf, uint64_t addr, size_t len)
+int net_peer_access(struct net_peer *peer, bool write, void *buf, uint64_t addr, size_t len)
 {
 	/* Two pieces: one string of stores has no order in itself, and programs poll on the last byte. */
 	size_t tail = len > 8 ? 8 : 0;
-	struct iovec local = {.iov_base = buf, .iov_len = len};
-	struct iovec remote[2] = {{.iov_base = (void *)(uintptr_t)addr, .iov_len = len - tail},
+	uint64_t proof = ++peer->proof;
+	struct iovec local[2] = {{.iov_base = &proof, .iov_len = sizeof(proof)}, {.iov_base = buf, .iov_len = len}};
+	struct iovec remote[3] = {{.iov_base = (void *)(uintptr_t)peer->proof_at, .iov_len = sizeof(proof)},
+				  {.iov_base = (void *)(uintptr_t)addr, .iov_len = len - tail},
 				  {.iov_base = (void *)(uintptr_t)(addr + len - tail), .iov_len = tail}};
-	ssize_t n = write ? process_vm_writev(pid, &local, 1, remote, tail ? 2 : 1, 0)
-			  : process_vm_readv(pid, &local, 1, remote, tail ? 2 : 1, 0);
+	unsigned pieces = tail ? 3 : 2;
+	ssize_t n;
 
-	return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EFAULT;
+	if (write) {
+		n = process_vm_writev(peer->pid, local, 2, remote, pieces, 0);
+	} else {
+		__atomic_store_n(&peer->hazard->proof, proof, __ATOMIC_SEQ_CST); /* seen by the call's other mapping */
+		proof = 0;
+		n = process_vm_readv(peer->pid, local, 2, remote, pieces, 0);
+	}
+	if (n < 0)
+		return -errno;
+	if (proof != peer->proof)
+		return -ESRCH;
+	return n == (ssize_t)(sizeof(proof) + len) ? 0 : -EFAULT;
 }
 
 /* Is it the process whose segment this is, and are we allowed to reach into it? */
-static int check_process(pid_t pid, uint64_t at, const struct faultline_segment *s)
+static int check_process(struct net_peer *peer, uint64_t at)
 {
+	const struct faultline_segment *s = peer->segment;
 	/* magic, version, pid, slot; then the time of its start. What lies between changes while it runs. */
 	const size_t asleep = offsetof(struct faultline_segment, asleep);
 	const size_t start = offsetof(struct faultline_segment, start_ns);
 	char head[offsetof(struct faultline_segment, comm)];
-	int err = vm_access(pid, false, head, at, sizeof(head));
+	int err = net_peer_access(peer, false, head, at, sizeof(head));
 
 	if (err)
 		return err;
@@ -67,8 +88,7 @@ static int check_process(pid_t pid, uint64_t at, const struct faultline_segment 
 void peer_take_offer(struct net *net, struct shm_tx *tx)
 {
 	struct slot_offer msg = {0};
-	const struct faultline_segment *s = NULL;
-	struct faultline_peers *peers = NULL;
+	struct net_peer new = {0};
 	struct ucred cred;
 	socklen_t cred_len = sizeof(cred);
 	int fds[SLOT_MAX_FDS], num_fds, err = -EPROTO;
@@ -79,32 +99,38 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 	if (!net->direct || n != sizeof(msg) || msg.type != SLOT_MSG_OFFER ||
 	    msg.version != SLOT_OFFER_VERSION || num_fds != 2 || tx->peer.segment)
 		goto out;
-	err = seg_map_peer(fds[0], &s);
+	err = seg_map_peer(fds[0], &new.segment);
 	if (!err)
-		err = seg_map_peers(fds[1], &peers);
+		err = seg_map_peers(fds[1], false, &new.peers);
 	if (!err && getsockopt(tx->sock, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len))
 		err = -errno;
-	if (!err)
-		err = check_process(cred.pid, msg.segment, s);
+	if (!err) {
+		new.pid = cred.pid;
+		new.hazard = &new.peers->hazard[net->slot];
+		new.proof_at = msg.peers + offsetof(struct faultline_peers, hazard[net->slot].proof);
+		new.proof = net_now(); /* no number that lies about anywhere */
+		err = check_process(&new, msg.segment);
+	}
 	if (err) {
 		fl_info("no direct placement in the memory of process %d (%s)%s: packets do", cred.pid,
 			strerror(-err), err == -EPERM ? ", /proc/sys/kernel/yama/ptrace_scope may forbid it" : "");
 		goto out;
 	}
 	fl_lock(&tx->peer.lock);
-	tx->peer.pid = cred.pid;
-	tx->peer.sock = tx->sock;
-	tx->peer.hazard = &peers->hazard[net->slot];
-	tx->peer.peers = peers;
-	tx->peer.segment = s;
+	tx->peer.pid = new.pid;
+	tx->peer.proof_at = new.proof_at;
+	tx->peer.proof = new.proof;
+	tx->peer.hazard = new.hazard;
+	tx->peer.peers = new.peers;
+	tx->peer.segment = new.segment;
 	fl_unlock(&tx->peer.lock);
-	s = NULL;
-	peers = NULL;
+	new.peers = NULL;
+	new.segment = NULL;
 out:
-	if (peers)
-		seg_unmap_peers(peers);
-	if (s)
-		seg_unmap_peer(s);
+	if (new.peers)
+		seg_unmap_peers(new.peers);
+	if (new.segment)
+		seg_unmap_peer(new.segment);
 	for (int i = 0; i < num_fds; i++)
 		close(fds[i]);
 }
@@ -129,23 +155,14 @@ bool net_path_is_direct(const struct net_path *path)
 
 struct net_peer *net_path_peer(struct net_path *path)
 {
-	struct pollfd pfd = {.events = POLLRDHUP};
-	struct net_peer *peer;
+	struct net_peer *peer = &path->tx->peer;
 
-	peer = &path->tx->peer;
 	if (!fl_trylock(&peer->lock))
 		return NULL; /* another thread is at it: packets do */
-	pfd.fd = peer->sock;
-	/* A process that has ended, or executes another program, hung up: its number may be another's now. */
-	if (peer->segment && poll(&pfd, 1, 0) == 0)
+	if (peer->segment)
 		return peer;
 	fl_unlock(&peer->lock);
 	return NULL;
-}
-
-int net_peer_access(struct net_peer *peer, bool write, void *buf, uint64_t addr, size_t len)
-{
-	return vm_access(peer->pid, write, buf, addr, len);
 }
 
 void net_peer_done(struct net_peer *peer)

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -141,7 +142,7 @@ static void create_peers(struct seg *seg)
 		return;
 	if (ftruncate(fd, sizeof(*seg->peers)) ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ||
-	    seg_map_peers(fd, &seg->peers)) {
+	    seg_map_peers(fd, true, &seg->peers)) {
 		close(fd);
 		return;
 	}
@@ -352,16 +353,26 @@ const void *seg_peer_chunk(const struct faultline_segment *s, uint64_t off)
 	return m->arena_size - (off - m->arena) < SEG_CHUNK ? NULL : (const char *)s + off;
 }
 
-int seg_map_peers(int fd, struct faultline_peers **out)
+/* Far below where the kernel puts mappings by itself, and drawn by lot: 2^27 pages, hardly ever in use. */
+static void *lonely_place(void)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
-	struct stat st;
-	void *p;
+	uint64_t r;
 
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) ||
-	    st.st_size != sizeof(struct faultline_peers))
+	if (getrandom(&r, sizeof(r), GRND_NONBLOCK) != sizeof(r))
+		return NULL;
+	return (void *)(0x7e8000000000ull + r % (1ull << 39) / PAGE * PAGE);
+}
+
+int seg_map_peers(int fd, bool own, struct faultline_peers **out)
+{
+	const size_t size = sizeof(struct faultline_peers);
+	int seals = fcntl(fd, F_GET_SEALS);
+	void *p, *at = own ? lonely_place() : NULL;
+	struct stat st;
+
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) || st.st_size != (off_t)size)
 		return -EPROTO;
-	p = mmap(NULL, sizeof(struct faultline_peers), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	p = mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); /* there, unless something is */
 	if (p == MAP_FAILED)
 		return -errno;
 	*out = p;

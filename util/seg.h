@@ -50,8 +50,11 @@ const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint6
 /* the same of its queue pairs, and of a chunk of its page-present tables (NULL: there is none at off) */
 const struct faultline_qp *seg_peer_qps(const struct faultline_segment *s, uint64_t *entries);
 const void *seg_peer_chunk(const struct faultline_segment *s, uint64_t off);
-/* maps what peers of that process write: -EPROTO when it is not that */
-int seg_map_peers(int fd, struct faultline_peers **out);
+/*
+ * Maps what peers of that process write: -EPROTO when it is not that. own: this process is the one; then it lies at
+ * an address that says who it is, since by chance no other program has anything there.
+ */
+int seg_map_peers(int fd, bool own, struct faultline_peers **out);
 void seg_unmap_peers(struct faultline_peers *peers);
 
 static inline void cnt_add(struct faultline_device *d, enum faultline_counter c, uint64_t n)

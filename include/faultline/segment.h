@@ -194,7 +194,9 @@ struct faultline_hazard {
 	uint32_t key;
 	uint32_t owner; /* thread id; 0: free */
 	uint32_t unmapping; /* the thread takes memory away amid the access: in a signal handler */
-	uint8_t pad[36];
+	uint32_t reserved;
+	uint64_t proof; /* a peer's: what its copies begin with (net/peer.c) */
+	uint8_t pad[24];
 } __attribute__((aligned(64)));
 
 /*

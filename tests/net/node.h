@@ -90,13 +90,18 @@ static void node_kick(void *ctx)
 
 static const struct net_ops node_ops = {.rx = node_rx, .tx_ready = node_ready, .kick = node_kick};
 
-static inline void node_open(struct node *n, const char *link)
+static inline void node_open_as(struct node *n, const char *link, const struct net_ops *ops)
 {
 	memset(n, 0, sizeof(*n));
 	fl_log_init();
 	strcpy(n->cfg.link, link);
 	CHECK(!seg_create(&n->seg));
-	CHECK(!net_open(&n->cfg, &n->seg, &n->stat, &node_ops, n, &n->net));
+	CHECK(!net_open(&n->cfg, &n->seg, &n->stat, ops, n, &n->net));
+}
+
+static inline void node_open(struct node *n, const char *link)
+{
+	node_open_as(n, link, &node_ops);
 }
 
 static inline void node_close(struct node *n)
