@@ -8,7 +8,8 @@
  * Fork. The child has a copy of the memory but none of the threads, pins, userfaultfds or rings. So it
  * forgets all of it and counts its generation up: a context knows the generation it was opened in, and
  * is dead in any other. Devices stay, so that a pointer to one is good in the child too. LOCK_REGISTRY
- * is held over fork(), which means that the runtime is never seen half made.
+ * is held over fork(), which means that the runtime is never seen half made, and the lock of connections, which the
+ * child closes its copies of.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ static struct registry {
 	struct fl_mutex lock;
 	bool configured; /* settings read, devices made, fork handlers in place */
 	bool seg_up, mm_up, node_up;
+	bool forking; /* the node's part in a fork() has begun */
 	uint32_t generation;
 	struct fl_config cfg;
 	struct seg seg;
@@ -35,16 +37,30 @@ static struct registry {
 
 static void fork_prepare(void)
 {
+	bool amid = fl_locks_held; /* fork() in a signal handler, on top of one of our functions: it must not wait for that */
+
 	fl_lock(&registry.lock);
+	registry.forking = registry.node_up && !amid;
+	if (registry.forking)
+		hca_node_fork_begin();
+}
+
+static void node_fork_end(void)
+{
+	if (registry.forking)
+		hca_node_fork_end();
+	registry.forking = false;
 }
 
 static void fork_parent(void)
 {
+	node_fork_end();
 	fl_unlock(&registry.lock);
 }
 
 static void fork_child(void)
 {
+	node_fork_end();
 	__atomic_fetch_add(&registry.generation, 1, __ATOMIC_RELAXED);
 	if (registry.mm_up)
 		mm_fork_child();
@@ -219,6 +235,8 @@ static int bring_up(void)
 		publish_devices();
 		dma_init(&registry.seg);
 		mm_private_add(registry.seg.s, registry.seg.map_size);
+		if (registry.seg.peers)
+			mm_private_add(registry.seg.peers, sizeof(*registry.seg.peers));
 		registry.seg_up = true;
 		report();
 	}

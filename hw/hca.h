@@ -34,6 +34,9 @@ struct hca_mr;
  * QP. Called by the registry under LOCK_REGISTRY, once.
  */
 int hca_node_start(const struct fl_config *cfg, struct seg *seg);
+/* around a fork(), the second also in the child: what a child has to undo is whole */
+void hca_node_fork_begin(void);
+void hca_node_fork_end(void);
 /*
  * In the child of a fork: everything of the parent's is dead (its QPs answer EIO here); forget it, so
  * that hca_node_start() can begin anew.

@@ -148,6 +148,16 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	return 0;
 }
 
+void hca_node_fork_begin(void)
+{
+	net_fork_begin(hca_node->net);
+}
+
+void hca_node_fork_end(void)
+{
+	net_fork_end(hca_node->net);
+}
+
 /* The parent's node is left where it is: objects of the parent point to it, and to be told apart. */
 void hca_node_fork_child(void)
 {

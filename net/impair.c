@@ -518,6 +518,16 @@ int impair_open(struct net *net, const char *setting, struct impair **out)
 	return 0;
 }
 
+void impair_hold(struct impair *im)
+{
+	fl_lock(&im->lock);
+}
+
+void impair_go_on(struct impair *im)
+{
+	fl_unlock(&im->lock);
+}
+
 void impair_close(struct impair *im)
 {
 	struct held *h, *tmp;

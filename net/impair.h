@@ -12,6 +12,9 @@ struct impair_flow;
 int impair_open(struct net *net, const char *setting, struct impair **out);
 /* takes no lock; net_close(), or the child of a fork */
 void impair_close(struct impair *im);
+/* what is held stays as it is, until impair_go_on() */
+void impair_hold(struct impair *im);
+void impair_go_on(struct impair *im);
 /* as net_xmit() */
 int impair_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 /* true: packets of this path are on their way still; it is closed when they are gone (path_free()) */

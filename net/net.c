@@ -354,6 +354,21 @@ void net_close(struct net *net)
 	net_free(net);
 }
 
+/* The child undoes what it has a copy of, and the thread that was amid a change is not there to finish it. */
+void net_fork_begin(struct net *net)
+{
+	fl_lock(&net->slot_lock);
+	if (net->impair)
+		impair_hold(net->impair);
+}
+
+void net_fork_end(struct net *net)
+{
+	if (net->impair)
+		impair_go_on(net->impair);
+	fl_unlock(&net->slot_lock);
+}
+
 /*
  * What the parent shares with us goes on without us: nothing is taken out of its epoll, and its peers
  * see no hang-up as long as it lives. Locks may be held by threads that are not here: none is taken.

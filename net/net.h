@@ -64,7 +64,12 @@ int netdev_query(const char *name, struct netdev_info *info);
 int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_device *stat,
 	     const struct net_ops *ops, void *ctx, struct net **net);
 void net_close(struct net *net);
-/* in the child of a fork: closes descriptors and unmaps, says nothing to peers */
+/*
+ * Around a fork(): between the two, the second also in the child, nothing is half connected or half gone. Then, in
+ * the child: closes descriptors and unmaps, says nothing to peers.
+ */
+void net_fork_begin(struct net *net);
+void net_fork_end(struct net *net);
 void net_fork_child(struct net *net);
 
 uint32_t net_slot(const struct net *net);

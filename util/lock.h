@@ -12,7 +12,7 @@
 enum lock_rank {
 	LOCK_REGISTRY = 1,  /* the process's devices, and whether the engine, net and segment exist */
 	LOCK_CORE,	    /* a device's tables of handles (pd, mr, ...) and their use counts */
-	LOCK_NET_SLOT,	    /* the table of channels to peers: connecting, accepting, death */
+	LOCK_NET_SLOT,	    /* the table of channels to peers: connecting, accepting, death. Held over fork() */
 	LOCK_NET_RX,	    /* consumer side of one ring or of the UDP sockets: who drains it */
 	LOCK_QP,	    /* everything of a QP but its receive queue */
 	LOCK_RQ,	    /* a receive queue or SRQ */

@@ -189,6 +189,14 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	return fake.fd < 0 ? -errno : 0;
 }
 
+void net_fork_begin(struct net *net)
+{
+}
+
+void net_fork_end(struct net *net)
+{
+}
+
 void net_fork_child(struct net *net)
 {
 	close(net->fd);
