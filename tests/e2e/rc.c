@@ -178,6 +178,23 @@ void rc_pair(struct rc_side *a, struct rc_side *b, const struct rc_opt *opt)
 	rc_connect(b, &a->me);
 }
 
+struct ibv_qp *rc_make_ud(struct ibv_pd *pd, struct ibv_qp_init_attr *init, uint32_t qkey)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey};
+	struct ibv_qp *qp;
+
+	init->qp_type = IBV_QPT_UD;
+	qp = ibv_create_qp(pd, init);
+	CHECK(qp, "ibv_create_qp: %m");
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
+	      "UD QP to INIT: %m");
+	attr.qp_state = IBV_QPS_RTR;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "UD QP to RTR: %m");
+	attr.qp_state = IBV_QPS_RTS;
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "UD QP to RTS: %m");
+	return qp;
+}
+
 enum ibv_qp_state rc_state(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr;

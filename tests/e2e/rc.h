@@ -83,6 +83,9 @@ void rc_pair(struct rc_side *a, struct rc_side *b, const struct rc_opt *opt);
 enum ibv_qp_state rc_state(struct ibv_qp *qp);
 void rc_close(struct rc_side *s);
 
+/* a UD QP in RTS, by init, whose type it sets */
+struct ibv_qp *rc_make_ud(struct ibv_pd *pd, struct ibv_qp_init_attr *init, uint32_t qkey);
+
 /* memory that a test maps, zeroed, or as it says; NULL never */
 void *rc_map(size_t size);
 void *rc_map_as(size_t size, int prot, int flags, int fd);

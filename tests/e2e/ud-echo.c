@@ -40,20 +40,10 @@ struct hello {
 
 static struct ibv_qp *make_qp(struct side *s, struct ibv_srq *srq)
 {
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_UD, .send_cq = s->cq, .recv_cq = s->cq,
-					.srq = srq,
+	struct ibv_qp_init_attr init = {.send_cq = s->cq, .recv_cq = s->cq, .srq = srq,
 					.cap = {DEPTH, DEPTH, 3, 2, 64}, .sq_sig_all = 1};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
-	struct ibv_qp *qp = ibv_create_qp(s->pd, &init);
 
-	CHECK(qp, "ibv_create_qp: %m");
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-	      "INIT: %m");
-	attr.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "RTR: %m");
-	attr.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS: %m");
-	return qp;
+	return rc_make_ud(s->pd, &init, QKEY);
 }
 
 static void side_open(struct side *s, bool odp)

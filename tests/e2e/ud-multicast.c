@@ -50,24 +50,15 @@ static void open_all(void)
 static struct member join(uint32_t qkey)
 {
 	struct member m = {.cq = ibv_create_cq(ctx, 64, NULL, NULL, 0), .buf = rc_map(64 * SLOT)};
-	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_UD,
-					.send_cq = m.cq,
+	struct ibv_qp_init_attr init = {.send_cq = m.cq,
 					.recv_cq = m.cq,
 					.cap = {16, 16, 1, 1, 0},
 					.sq_sig_all = 1};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey};
 
 	CHECK(m.cq, "ibv_create_cq: %m");
 	m.mr = ibv_reg_mr(pd, m.buf, 64 * SLOT, IBV_ACCESS_LOCAL_WRITE);
-	m.qp = ibv_create_qp(pd, &init);
-	CHECK(m.mr && m.qp, "MR, QP: %m");
-	CHECK(!ibv_modify_qp(m.qp, &attr,
-			     IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-	      "INIT: %m");
-	attr.qp_state = IBV_QPS_RTR;
-	CHECK(!ibv_modify_qp(m.qp, &attr, IBV_QP_STATE), "RTR: %m");
-	attr.qp_state = IBV_QPS_RTS;
-	CHECK(!ibv_modify_qp(m.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), "RTS: %m");
+	CHECK(m.mr, "ibv_reg_mr: %m");
+	m.qp = rc_make_ud(pd, &init, qkey);
 	for (uint64_t i = 1; i < 8; i++) {
 		struct ibv_sge sge = {(uintptr_t)m.buf + i * SLOT, SLOT, m.mr->lkey};
 		struct ibv_recv_wr wr = {.wr_id = i, .sg_list = &sge, .num_sge = 1}, *bad;
