@@ -26,8 +26,8 @@ static void done_five(unsigned psn)
 		SWC(SUCCESS, psn + i);
 }
 
-/* 100 to 104 have gone to and fro, in 100 us; 105 to 109 are out, and a look finds that something moved */
-static void up(void)
+/* 100 to 104 have gone to and fro, in 100 us */
+static void measured(void)
 {
 	fake_link = "udp";
 	fake_udp_window = 512u << 10;
@@ -37,9 +37,21 @@ static void up(void)
 	rig_advance(MS / 10);
 	rx_ack(104);
 	done_five(100);
-	send_five(105);
+}
+
+/* what is out now has moved, says the first look */
+static void looked(void)
+{
 	rig_advance(FIRST_LOOK);
 	TX_NONE();
+}
+
+/* 105 to 109 are out */
+static void up(void)
+{
+	measured();
+	send_five(105);
+	looked();
 }
 
 static void a_tail_that_is_lost(void)
@@ -178,6 +190,132 @@ static void links_that_lose_nothing_have_none(void)
 	TX_NONE();
 }
 
+/* ---- READs and atomics: the oldest packet of a READ asks for all of its answer ---- */
+
+/* Asks for len bytes from PSN 105 on, and a SEND is behind it. */
+static void read_and_send(uint32_t len)
+{
+	uint32_t next = 105 + (len + 1023) / 1024;
+
+	measured();
+	CHECK_EQ(post(wr_data(IBV_WR_RDMA_READ, 1, 0, len)), 0);
+	CHECK_EQ(TX(RDMA_READ_REQUEST, 105, 1, 0).dma_len, len);
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 2, 0, 8)), 0);
+	TX(SEND_ONLY, next, 1, 8);
+	looked();
+}
+
+static void asked_again(uint32_t psn, uint32_t had, uint32_t len)
+{
+	struct roce_pkt pkt = TX(RDMA_READ_REQUEST, psn, 1, 0);
+
+	CHECK_EQ(pkt.va, REMOTE_VA + had);
+	CHECK_EQ(pkt.dma_len, len - had);
+	TX_NONE(); /* what is behind it waits for what it finds out */
+	CHECK_EQ(rig.qp->req.retry_left, opt.retry_cnt);
+}
+
+static void a_read_that_is_lost(void)
+{
+	read_and_send(3000);
+	rig_advance(MS);
+	asked_again(105, 0, 3000);
+	rx_read(105, 3000, pattern);
+	SWC(SUCCESS, 1);
+	CHECK(!memcmp(rig.mem, pattern, 3000));
+	TX(SEND_ONLY, 108, 1, 8);
+	rx_ack(108);
+	SWC(SUCCESS, 2);
+	TX_NONE();
+}
+
+static void an_answer_that_is_lost_in_part(void)
+{
+	read_and_send(3000);
+	rx(pkt_read_resp(IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST, IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST, 105, 1024,
+			 pattern));
+	rig_advance(MS);
+	rig_advance(MS); /* since then nothing moved */
+	asked_again(106, 1024, 3000);
+	rx_read(106, 1976, pattern + 1024);
+	SWC(SUCCESS, 1);
+	CHECK(!memcmp(rig.mem, pattern, 3000));
+	TX(SEND_ONLY, 108, 1, 8);
+	rx_ack(108);
+	SWC(SUCCESS, 2);
+}
+
+static void an_answer_to_a_read_that_is_late(void)
+{
+	read_and_send(3000);
+	rig_advance(MS);
+	asked_again(105, 0, 3000);
+	rx_read(105, 3000, pattern);
+	SWC(SUCCESS, 1);
+	rx_ack(108); /* the SEND had come as well */
+	SWC(SUCCESS, 2);
+	rx_read(105, 3000, pattern + 1); /* the answer to the probe */
+	wc_none(rig.scq);
+	CHECK(!memcmp(rig.mem, pattern, 3000));
+	TX(SEND_ONLY, 108, 1, 8); /* when the answer came, that was not known */
+	TX_NONE();
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+}
+
+static void an_atomic_that_is_lost(void)
+{
+	measured();
+	CHECK_EQ(post(wr_atomic(false, 1, 5, 0)), 0);
+	TX(FETCH_ADD, 105, 1, 0);
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 2, 0, 8)), 0);
+	TX(SEND_ONLY, 106, 1, 8);
+	looked();
+	rig_advance(MS);
+	CHECK_EQ(TX(FETCH_ADD, 105, 1, 0).swap_add, 5);
+	TX_NONE();
+	rx_ack(106); /* the SEND had come: only the atomic's answer is lost, and is asked for */
+	wc_none(rig.scq);
+	TX(FETCH_ADD, 105, 1, 0);
+	TX(SEND_ONLY, 106, 1, 8);
+	rx_atomic_ack(105, 7);
+	SWC(SUCCESS, 1);
+	CHECK_EQ(*(uint64_t *)(rig.mem + 64), 7);
+	rx_atomic_ack(105, 7); /* the answers to the probe and to what was sent after it */
+	rx_ack(106);
+	SWC(SUCCESS, 2);
+	TX_NONE();
+}
+
+/* the peer holds resources for one: a probe is not a second one, nor does it give one back */
+static void one_read_at_a_time(void)
+{
+	unsigned i;
+
+	opt.max_rd_atomic = 1;
+	measured();
+	for (i = 0; i < 3; i++)
+		CHECK_EQ(post(wr_data(IBV_WR_RDMA_READ, i, 0, 8)), 0);
+	TX(RDMA_READ_REQUEST, 105, 1, 0);
+	looked();
+	for (i = 0; i < 3; i++) {
+		rig_advance(MS);
+		if (i) { /* a probe doubled the time, and its answer moved */
+			rig_advance(MS);
+			rig_advance(MS);
+		}
+		TX(RDMA_READ_REQUEST, 105 + i, 1, 0);
+		TX_NONE();
+		CHECK_EQ(rig.qp->req.rd_atomic, 1);
+		rx_read(105 + i, 8, pattern);
+		SWC(SUCCESS, i);
+		if (i < 2)
+			TX(RDMA_READ_REQUEST, 106 + i, 1, 0);
+		TX_NONE();
+	}
+	CHECK_EQ(rig.qp->req.rd_atomic, 0);
+	CHECK_EQ(cnt(FL_CNT_probes), 3);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -185,6 +323,8 @@ int main(int argc, char **argv)
 		TEST(a_silent_peer_gets_a_few), TEST(a_paused_peer_gets_no_more),
 		TEST(the_ack_timer_is_as_it_was), TEST(nothing_out_nobody_looks),
 		TEST(links_that_lose_nothing_have_none),
+		TEST(a_read_that_is_lost), TEST(an_answer_that_is_lost_in_part),
+		TEST(an_answer_to_a_read_that_is_late), TEST(an_atomic_that_is_lost), TEST(one_read_at_a_time),
 		{NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
