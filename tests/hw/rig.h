@@ -45,6 +45,13 @@ struct test {
 /* runs them, or those named on the command line; prints and returns the program's exit code */
 int rig_main(int argc, char **argv, const struct test *tests);
 
+/* a sanitizer is slower by far, and finds in a tenth of the rounds what it finds at all */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
 #define PEER_QPN 0xabcde
 #define PD	 7
 #define MEM_LEN	 (4u << 20)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "rig.h"
 
-enum { SEEDS = 20, SLOTS = 8, RECVS = 3, SLOT = 65536, MAX_LEN = 20000, FLYING = 4096 };
+enum { SEEDS = SANITIZED ? 5 : 20, SLOTS = 8, RECVS = 3, SLOT = 65536, MAX_LEN = 20000, FLYING = 4096 };
 
 struct wr {
 	enum ibv_wr_opcode op;
