@@ -19,9 +19,19 @@ static bool waits_for_pager(const struct hmm_range *range)
 {
 	struct mmu_interval_notifier *mni = range->notifier;
 
-	if (!uffd_runs() || (!mni->ops->lazy && mni->watched) || !vma_absent(range->start, range->end))
+	if (!uffd_runs() || (mni->ops->lazy ? notifier_watches(mni, range->start, range->end) : mni->watched))
 		return false;
-	return !mni->ops->lazy || !notifier_watches(mni, range->start, range->end);
+	return vma_absent(range->start, range->end);
+}
+
+static bool would_sleep(const struct hmm_range *range)
+{
+	struct vma v;
+	unsigned unmaps = notifier_known(range->notifier, &v);
+	bool yes = vma_would_sleep(range->start, range->end, &v);
+
+	notifier_knows(range->notifier, &v, unmaps);
+	return yes;
 }
 
 int hmm_range_fault(struct hmm_range *range)
@@ -31,7 +41,7 @@ int hmm_range_fault(struct hmm_range *range)
 
 	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
 		return -EBUSY;
-	range->major = vma_would_sleep(range->start, range->end) || waits_for_pager(range);
+	range->major = would_sleep(range) || waits_for_pager(range);
 	if (range->nosleep && range->major)
 		return -EAGAIN;
 	/*
@@ -51,6 +61,9 @@ int hmm_range_fault(struct hmm_range *range)
 	}
 	if (ret)
 		return ret;
+	/* a page that has gone again is for the sequence to tell */
+	if (range->touch && range->write && !touched)
+		mm_touch(range->start, range->end, true);
 	ret = notifier_watch_again(range->notifier, range->start, range->end);
 	if (ret)
 		return ret;

@@ -197,6 +197,7 @@ struct hmm_range {
 	uint64_t start, end;	    /* page aligned */
 	bool write;		    /* pages are to be writable */
 	bool nosleep;		    /* -EAGAIN rather than wait for a disk, swap or another process */
+	bool touch;		    /* with `write`: let the first store to each page be ours (it is slow with shadow page tables) */
 	bool major;		    /* out: something had to be waited for, as far as can be told */
 };
 

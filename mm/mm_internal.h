@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include "mm/mm.h"
 #include "util/config.h"
@@ -85,8 +86,11 @@ struct vma {
 
 /* the mapping that holds addr, or the next one: 0 or -ENOENT. Allocates nothing. */
 int vma_find(uint64_t addr, struct vma *v);
-/* Would populating [start, end) wait for swap or for a file's data? As far as can be told. */
-bool vma_would_sleep(uint64_t start, uint64_t end);
+/*
+ * Would populating [start, end) wait for swap or for a file's data? As far as can be told. *v: a mapping that the
+ * caller knows, or zero; that which was looked at last, when it returns.
+ */
+bool vma_would_sleep(uint64_t start, uint64_t end, struct vma *v);
 /* Is any page of it not in the CPU's tables? */
 bool vma_absent(uint64_t start, uint64_t end);
 /* does a userfaultfd in WP_ASYNC mode watch every page of it, whatever is mapped there? true also if that is not
@@ -118,6 +122,12 @@ void notifier_each_uncovered(uint64_t start, uint64_t end, void (*fn)(uint64_t s
 /* Makes sure that what is mapped now in [start, end) of mni is watched, when mappings may have come since
  * it was inserted. -EBUSY: nothing is mapped there. */
 int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
+/*
+ * A mapping that a fault has looked at is good for the next one as long as nothing of mni's range is unmapped, and
+ * that is told of. *v: it, or zero; and what says later that it still held: for notifier_knows().
+ */
+unsigned notifier_known(struct mmu_interval_notifier *mni, struct vma *v);
+void notifier_knows(struct mmu_interval_notifier *mni, const struct vma *v, unsigned unmaps);
 /* how many subscriptions there are; atomic */
 extern unsigned notifier_regions;
 /* Does one overlap [start, end)? Never waits: no, when somebody is at the tree for long. */
@@ -131,6 +141,11 @@ bool notifier_next(uint64_t at, bool forgets, uint64_t *start, uint64_t *end);
 bool notifier_holds(uint64_t start, uint64_t end);
 /* the quiesce callback, if one was set */
 void notifier_quiesce(void);
+
+/* ---- cgroup.c ---- */
+
+/* The directory of the control group of whose /proc/self/cgroup and mountinfo these are; false: none is mounted. */
+bool cgroup_dir(FILE *cgroup, FILE *mountinfo, char *path, size_t size);
 
 /* ---- reclaim.c ---- */
 

@@ -35,6 +35,8 @@ struct subscription {
 	bool once; /* counts in num_once */
 	uint64_t lazy_start, lazy_end; /* a part that is watched unless `gaps`; by watch_lock */
 	bool gaps; /* atomic: something in it was not mapped, or was unmapped, since it was watched */
+	struct vma known;	  /* by tree_lock; a hint */
+	unsigned unmaps, known_at; /* what went so far, atomic; `known` is of this `unmaps` */
 };
 
 #define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
@@ -99,8 +101,10 @@ void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
 	for (; n; n = interval_next(n, range->start, range->end)) {
 		struct subscription *s = sub_of(n);
 
-		if (range->event == MMU_NOTIFY_UNMAP || range->unwatch)
+		if (range->event == MMU_NOTIFY_UNMAP || range->unwatch) {
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
+			__atomic_fetch_add(&s->unmaps, 1, __ATOMIC_RELEASE); /* pairs with notifier_known() */
+		}
 		s->mni->ops->invalidate(s->mni, range, seq);
 	}
 }
@@ -396,6 +400,32 @@ bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_
 	all = watch_mappings(mni, start, end) != UFFD_UNWATCHED;
 	fl_unlock(&watch_lock);
 	return all;
+}
+
+unsigned notifier_known(struct mmu_interval_notifier *mni, struct vma *v)
+{
+	struct subscription *s = sub_of(mni->node);
+	/* before the caller looks at a mapping: what goes meanwhile makes that worthless */
+	unsigned unmaps = __atomic_load_n(&s->unmaps, __ATOMIC_ACQUIRE);
+
+	fl_lock(&tree_lock);
+	*v = s->known_at == unmaps ? s->known : (struct vma){0};
+	fl_unlock(&tree_lock);
+	return unmaps;
+}
+
+void notifier_knows(struct mmu_interval_notifier *mni, const struct vma *v, unsigned unmaps)
+{
+	struct subscription *s = sub_of(mni->node);
+
+	if (!mni->watched) /* nobody tells when it goes */
+		return;
+	fl_lock(&tree_lock);
+	if (s->known.start != v->start || s->known.end != v->end || s->known_at != unmaps) {
+		s->known = *v;
+		s->known_at = unmaps;
+	}
+	fl_unlock(&tree_lock);
 }
 
 int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 #include "mm/mm_internal.h"
 
@@ -15,8 +16,11 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+#define SWAP_KNOWN_MS 100
+
 /* Descriptors of /proc/self files stay with the process that opened them; -1: not yet, -2: cannot be. */
 static int maps_fd = -1, pagemap_fd = -1;
+static uint64_t swap_answer; /* when, in ms, above one bit: yes; atomic */
 static bool no_query, no_scan; /* kernels before 6.11, 6.7 */
 
 static int proc_fd(int *fd, const char *path)
@@ -45,6 +49,7 @@ void vma_fork_child(void)
 	if (pagemap_fd >= 0)
 		close(pagemap_fd);
 	maps_fd = pagemap_fd = -1;
+	swap_answer = 0;
 }
 
 static void set_name(struct vma *v, const char *name)
@@ -285,11 +290,29 @@ bool mm_probe_pagemap_scan(void)
 	return proc_fd(&pagemap_fd, "/proc/self/pagemap") >= 0 && !__atomic_load_n(&no_scan, __ATOMIC_RELAXED);
 }
 
+/*
+ * Asked for by each fault, and changed by an administrator now and then: an answer is good for a while. Who
+ * faults within it, on what was swapped out by swap that came within it, sleeps where he would not have.
+ */
 static bool has_swap(void)
 {
+	uint64_t was = __atomic_load_n(&swap_answer, __ATOMIC_RELAXED), now;
+	struct timespec t;
 	struct sysinfo si;
 
-	return !sysinfo(&si) && si.totalswap;
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	if (!was || now - (was >> 1) >= SWAP_KNOWN_MS) {
+		was = now << 1 | (!sysinfo(&si) && si.totalswap);
+		__atomic_store_n(&swap_answer, was, __ATOMIC_RELAXED);
+	}
+	return was & 1;
+}
+
+/* Its pages are new and zero, or come from swap. */
+static bool needs_swap_only(const struct vma *v)
+{
+	return !v->file || v->shmem;
 }
 
 /* a page of a file that is neither in our tables nor in memory must be read from somewhere */
@@ -310,21 +333,23 @@ static bool uncached(uint64_t start, uint64_t end)
 	return false;
 }
 
-bool vma_would_sleep(uint64_t start, uint64_t end)
+bool vma_would_sleep(uint64_t start, uint64_t end, struct vma *v)
 {
 	uint64_t from, to;
 	bool swapped;
 
+	if (start >= v->start && end <= v->end && needs_swap_only(v) && !has_swap())
+		return false;
 	for (uint64_t at = start; at < end && next_absent(at, end, &from, &to, &swapped); at = to) {
-		struct vma v;
-
 		if (swapped)
 			return true;
-		for (uint64_t p = from; p < to && !vma_find(p, &v) && v.start < to; p = v.end) {
-			uint64_t s = v.start > p ? v.start : p, e = v.end < to ? v.end : to;
+		for (uint64_t p = from; p < to; p = v->end) {
+			if ((p < v->start || p >= v->end) && (vma_find(p, v) || v->start >= to))
+				break;
+			uint64_t s = v->start > p ? v->start : p, e = v->end < to ? v->end : to;
 
 			/* an absent page of shmem is new and zero, or in swap: no telling apart */
-			if (v.file && !(v.shmem && !has_swap()) && uncached(s, e))
+			if (v->file && !(v->shmem && !has_swap()) && uncached(s, e))
 				return true;
 		}
 	}

@@ -74,7 +74,8 @@ static void fill(char *m)
 		m[i] = (char)(i / P + 1);
 }
 
-static void of_a_file(void)
+/* at: NULL, or in place of what is there */
+static char *map_file(char *at)
 {
 	char path[] = "/var/tmp/faultline-reclaim-XXXXXX";
 	int fd = mkstemp(path);
@@ -83,13 +84,38 @@ static void of_a_file(void)
 	CHECK(fd >= 0);
 	unlink(path);
 	CHECK(!ftruncate(fd, PAGES * P));
-	m = mmap(NULL, PAGES * P, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	m = mmap(at, PAGES * P, PROT_READ | PROT_WRITE, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0);
 	CHECK(m != MAP_FAILED);
 	fill(m);
 	CHECK(!fsync(fd)); /* what is dirty is not dropped */
+	close(fd);
+	return m;
+}
+
+static void of_a_file(void)
+{
+	char *m = map_file(NULL);
+
 	goes_and_comes_back(m, false, "a file");
 	munmap(m, PAGES * P);
-	close(fd);
+}
+
+/* what a fault has found out of a mapping does not hold for another that takes its place */
+static void file_over_anonymous(void)
+{
+	char *m = anon(PAGES * P);
+	struct ib_umem_odp *odp = odp_get(m, PAGES * P);
+
+	for (size_t i = 0; i < 4; i++) /* from the second on by what the first has found out */
+		CHECK(fault(odp, m + i * P, P, UMEM_FAULT_NOSLEEP) == 1);
+	map_file(m);
+	if (madvise(m, PAGES * P, MADV_PAGEOUT) || !absent(m, PAGES))
+		printf("a file over anonymous memory: left out, the kernel keeps the pages\n");
+	else
+		CHECK(fault(odp, m, PAGES * P, UMEM_FAULT_NOSLEEP) == -EAGAIN);
+	CHECK(fault(odp, m, PAGES * P, 0) >= 0);
+	ib_umem_release(&odp->umem);
+	munmap(m, PAGES * P);
 }
 
 /* Half as much again as the limit allows: the kernel must swap, and we learn of it with nobody's help. */
@@ -131,6 +157,7 @@ int main(void)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	umem_start();
 	of_a_file();
+	file_over_anonymous();
 
 	why = swap_on(192ull << 20);
 	if (why)
