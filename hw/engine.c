@@ -71,7 +71,10 @@ void engine_flush_acks(void)
 
 static int progress(void)
 {
-	int n = net_poll(hca_node->net, BUDGET);
+	int n;
+
+	pf_begin_pass();
+	n = net_poll(hca_node->net, BUDGET);
 
 	if (ack_list)
 		engine_flush_acks();

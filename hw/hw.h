@@ -347,6 +347,7 @@ struct hca_qp {
 	bool stuck_told[ROLE_NUM];
 	uint64_t fault_last; /* now_ns(), of the responder */
 	uint32_t fault_burst; /* faults in a row */
+	uint32_t fault_turns, fault_alone; /* no other QP had a turn since so many faults */
 	/* what a worker could not resolve: an access there for as much or more is denied, until one succeeds */
 	struct {
 		uint32_t key;
@@ -500,6 +501,10 @@ struct pf_work {
 	void (*run)(struct pf_work *work);
 };
 int pf_queue_work(struct pf_work *work);
+/* this thread begins anew to look for packets or work: what it resolves at once holds up nobody so far */
+void pf_begin_pass(void);
+/* a packet for the QP, which is locked, has come */
+void pf_serves(const struct hca_qp *qp);
 /* the access that had to fault has succeeded */
 static inline void pf_done(struct hca_qp *qp, enum qp_role role)
 {

@@ -52,6 +52,7 @@ static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce
 	}
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_pkts, pkt->npkts);
 	cnt_add(qp->dev->stat, FL_CNT_rcvd_bytes, pkt->payload_len);
+	pf_serves(qp);
 	if (pkt->ce)
 		cwnd_marked(qp);
 	if (qp->ud)

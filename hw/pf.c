@@ -19,6 +19,7 @@
 #define PF_INLINE_MAX  (1u << 20)
 #define PF_FORCE_TRIES 64
 #define PF_BURST       4
+#define PF_ALONE       64
 #define PF_CALM_NS     50000ull
 
 int pf_resolve(struct hca_mr *mr, const struct mr_miss *miss, unsigned flags)
@@ -108,18 +109,54 @@ static int pause_role(struct hca_qp *qp, enum qp_role role, struct hca_mr *mr, c
 }
 
 /*
- * Whoever takes packets in takes them in for every QP. One that faults again and again in a short time
- * would hold up the others: its faults are for the workers, until it was quiet for a while.
+ * Who had a packet last, and how often that changed. Hints, without order: what they are wrong about is how
+ * soon a fault is resolved.
+ */
+static struct {
+	uint32_t qpn, turns;
+} served;
+/* of this thread; static TLS, as all that is looked at on the data path */
+static __thread unsigned at_once __attribute__((tls_model("initial-exec")));
+
+void pf_begin_pass(void)
+{
+	at_once = 0;
+}
+
+void pf_serves(const struct hca_qp *qp)
+{
+	uint32_t last = __atomic_load_n(&served.qpn, __ATOMIC_RELAXED);
+
+	/* both ends of a connection within the process are one */
+	if (last == qp->qpn || (last == qp->attr.dest_qp_num && !qp->ud))
+		return;
+	__atomic_store_n(&served.qpn, qp->qpn, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&served.turns, 1, __ATOMIC_RELAXED);
+}
+
+/*
+ * Whoever takes packets in takes them in for every QP. One that faults again and again in a short time would
+ * hold up the others: its faults are for the workers, until it was quiet for a while. When there are no others
+ * to hold up, a few of each pass are resolved at once all the same: a worker has to be woken.
  */
 static bool storms(struct hca_qp *qp, uint64_t now)
 {
+	uint32_t turns = __atomic_load_n(&served.turns, __ATOMIC_RELAXED);
+
 	/* a clock that stands still, as in tests, says nothing of how fast they come */
 	if (now - qp->fault_last > PF_CALM_NS || now == qp->fault_last)
 		qp->fault_burst = 0;
 	else if (qp->fault_burst < PF_BURST)
 		qp->fault_burst++;
 	qp->fault_last = now;
-	return qp->fault_burst == PF_BURST;
+	if (turns != qp->fault_turns)
+		qp->fault_alone = 0;
+	else if (qp->fault_alone < PF_ALONE)
+		qp->fault_alone++;
+	qp->fault_turns = turns;
+	if (qp->fault_burst < PF_BURST)
+		return false;
+	return qp->fault_alone < PF_ALONE || ++at_once > PF_BURST;
 }
 
 int pf_fault(struct hca_qp *qp, enum qp_role role, const struct mr_miss *missed)

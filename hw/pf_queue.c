@@ -40,6 +40,22 @@ static struct {
 	 .cond = PTHREAD_COND_INITIALIZER,
 	 .list = CDS_LIST_HEAD_INIT(pfq.list)};
 
+/*
+ * A QP that a worker resumes faults again, as a rule, and that worker is free at once: nobody is woken for this
+ * one fault. owed: so it is.
+ */
+static __thread struct {
+	bool worker, owed;
+} self __attribute__((tls_model("initial-exec")));
+
+/* The worker has something else to do first: another is to do what it has queued. Locked. */
+static void hand_over(void)
+{
+	if (self.owed)
+		pthread_cond_signal(&pfq.cond);
+	self.owed = false;
+}
+
 static void count_time(struct hca_mr *mr, enum faultline_histogram h, uint64_t since)
 {
 	cnt_time(mr->dev->stat, mr->ent, h, now_ns() - since);
@@ -71,6 +87,8 @@ static void call_overflow(void)
 	do {
 		fl_lock(&pfq.lock);
 		any = pfq.faults < pfq.max && take_waiter(&pfq.overflow, &w);
+		if (any)
+			hand_over();
 		fl_unlock(&pfq.lock);
 		if (any)
 			pf_resume(w.qp, w.role, w.generation, NULL, 0);
@@ -92,7 +110,8 @@ static void run_fault(struct pf_work *work)
 		ns += fault_model->service_ns(miss.len);
 	if (ns)
 		provoke_sleep(ns);
-	rc = pf_resolve(mr, &miss, 0);
+	/* the access comes with the QP locked, and whoever has a packet for the QP waits for that */
+	rc = pf_resolve(mr, &miss, UMEM_FAULT_TOUCH);
 	count_time(mr, FL_HIST_fault_time, pf->began);
 	provoke_race(PROVOKE_FAULT_RESUME);
 
@@ -104,6 +123,7 @@ static void run_fault(struct pf_work *work)
 	cds_list_add(&pf->node, &pfq.free);
 	pfq.faults--;
 	while (take_waiter(&waiters, &w)) {
+		hand_over();
 		fl_unlock(&pfq.lock); /* LOCK_QP comes before it */
 		count_time(mr, FL_HIST_stall_time, w.since);
 		pf_resume(w.qp, w.role, w.generation, &miss, rc);
@@ -118,6 +138,7 @@ static void *worker(void *arg)
 {
 	struct pf_work *work;
 
+	self.worker = true;
 	for (;;) {
 		fl_lock(&pfq.lock);
 		while (cds_list_empty(&pfq.list))
@@ -128,10 +149,12 @@ static void *worker(void *arg)
 		pfq.busy++;
 		fl_unlock(&pfq.lock);
 
+		pf_begin_pass();
 		work->run(work);
 
 		fl_lock(&pfq.lock);
 		pfq.busy--;
+		self.owed = false;
 		fl_unlock(&pfq.lock);
 	}
 	return NULL;
@@ -143,7 +166,7 @@ static int queue_work(struct pf_work *work)
 	pthread_t thread;
 	int rc = 0;
 
-	if (pfq.busy + pfq.queued >= pfq.workers && pfq.workers < fault_model->workers) {
+	if (pfq.busy - self.worker + pfq.queued >= pfq.workers && pfq.workers < fault_model->workers) {
 		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
 		if (!rc)
 			pfq.workers++;
@@ -152,7 +175,10 @@ static int queue_work(struct pf_work *work)
 		return rc;
 	cds_list_add_tail(&work->node, &pfq.list);
 	pfq.queued++;
-	pthread_cond_signal(&pfq.cond);
+	if (self.worker && !self.owed)
+		self.owed = true;
+	else
+		pthread_cond_signal(&pfq.cond);
 	return 0;
 }
 

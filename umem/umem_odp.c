@@ -223,6 +223,7 @@ int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t 
 			.end = end,
 			.write = write,
 			.nosleep = flags & UMEM_FAULT_NOSLEEP,
+			.touch = flags & UMEM_FAULT_TOUCH,
 		};
 		if (!(flags & UMEM_FAULT_FORCE) && held(odp, addr, len, write)) {
 			/* another fault brought it: see that it stays so under the lock */
