@@ -127,6 +127,9 @@ def storm(program):
     for kind, what, limit in (("touch", "first touch, 1 page", 3), ("bulk", "first touch, 256 pages by one WRITE", 1.3)):
         over, store = m[f"{kind}_over_populate"], m[f"{kind}_over_store"]
         row(what, f"{over:.2f}", "x", f"{store:.2f} x with a store", f"<= {limit} x populate", over <= limit)
+        over = m[f"{kind}_fault_over_populate"]
+        row("  the fault alone, by ibv_advise_mr", f"{over:.2f}", "x", f"{m[f'{kind}_fault_us']:.1f} us",
+            f"<= {limit} x populate", over <= limit)
     m = run("cold")
     row("cold 1 GiB by WRITEs of 1 MiB", f"{m['cold_gib_gbs']:.2f}", "GB/s", f"{m['cold_over_memset']:.2f} x memset",
         ">= 0.7 x memset", m["cold_over_memset"] >= 0.7)
