@@ -108,27 +108,19 @@ static int try_trigger(const char *path, const char *trigger)
 	return err;
 }
 
-/* the unified hierarchy's line of /proc/self/cgroup: "0::/path" */
 static bool own_group(char *path, size_t size)
 {
-	char buf[4096], *line, *end;
-	int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, sizeof(buf) - 1);
+	FILE *cgroup = fopen("/proc/self/cgroup", "re"), *mountinfo = fopen("/proc/self/mountinfo", "re");
+	static const char file[] = "/memory.pressure";
+	bool found = cgroup && mountinfo && cgroup_dir(cgroup, mountinfo, path, size - sizeof(file));
 
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return false;
-	buf[n] = 0;
-	line = !strncmp(buf, "0::", 3) ? buf : strstr(buf, "\n0::");
-	if (!line)
-		return false;
-	line = strchr(line, '/');
-	end = line ? strchr(line, '\n') : NULL;
-	if (!end)
-		return false;
-	*end = 0;
-	return snprintf(path, size, "/sys/fs/cgroup%s/memory.pressure", line) < (int)size;
+	if (found)
+		strcat(path, file);
+	if (cgroup)
+		fclose(cgroup);
+	if (mountinfo)
+		fclose(mountinfo);
+	return found;
 }
 
 static int open_psi(void)
