@@ -62,12 +62,6 @@ static unsigned generation; /* counts forks */
 
 static void stage_fork_child(void);
 
-void pin_init(const struct fl_config *cfg)
-{
-	use_uring = strcmp(cfg->pin, "mlock") != 0;
-	use_mlock = strcmp(cfg->pin, "io_uring") != 0;
-}
-
 void pin_fork_child(void)
 {
 	struct pin_ring *r, *next;
@@ -187,6 +181,20 @@ static void give_buf(struct pin_buf *b)
 	fl_lock(&pin_lock);
 	b->ring->free[b->ring->num_free++] = b->index;
 	fl_unlock(&pin_lock);
+}
+
+/*
+ * The first ring is made now: its mappings would go into any hole later, also one that the application has made
+ * by munmap() to put something there by MAP_FIXED.
+ */
+void pin_init(const struct fl_config *cfg)
+{
+	struct pin_buf b;
+
+	use_uring = strcmp(cfg->pin, "mlock") != 0;
+	use_mlock = strcmp(cfg->pin, "io_uring") != 0;
+	if (use_uring && !take_buf(&b))
+		give_buf(&b);
 }
 
 static void uring_unpin(struct mm_pin *pin)

@@ -156,14 +156,8 @@ static int start_thread(void)
 	sigset_t all, old;
 	int err;
 
-	if (!stack) {
-		stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
-			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-		if (stack == MAP_FAILED) {
-			stack = NULL;
-			return -ENOMEM;
-		}
-	}
+	if (!stack)
+		return -ENOMEM;
 	sem_init(&thread_ready, 0, 0);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
@@ -272,6 +266,13 @@ bool uffd_start(bool loud)
 
 void uffd_init(const struct fl_config *cfg)
 {
+	/* before there can be a hole that the application has made, and wants to fill by MAP_FIXED */
+	if (!stack) {
+		stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+		if (stack == MAP_FAILED)
+			stack = NULL;
+	}
 	without_wp_async = fl_config_lists(cfg->without, "wp-async");
 	if (cfg->notifier[0])
 		memcpy(wanted, cfg->notifier, sizeof(wanted));
