@@ -72,7 +72,7 @@ add_module() { # name
 	mv "$work/$1.ko" "$root/modules/$number-$1.ko"
 	number=$((number + 1))
 }
-for module in virtio_net ib_uverbs rdma_rxe sch_netem; do
+for module in virtio_net ib_uverbs rdma_rxe sch_netem sch_ingress cls_flower act_mirred ifb; do
 	add_module "$module"
 done
 

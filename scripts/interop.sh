@@ -29,4 +29,4 @@ $namespace true 2>/dev/null || skip "no network namespace can be made here"
 sh scripts/interop-guest.sh "$guest" || skip "the guest could not be made"
 
 exec $namespace python3 tests/interop/interop.py "$build/faultline" "$build/tests/interop/interop-exchange" \
-	"$guest" "$@"
+	"$build/native/libfaultline.so.1" "$guest" "$@"

@@ -4,16 +4,17 @@ import os
 
 import guest as g
 
-CASES = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-odp", "rc-burst", "rc-rnr", "rc-rnr-exceeded",
+CASES = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-odp", "rc-odp-implicit",
+         "rc-odp-moving", "rc-odp-unmapped", "rc-dmabuf-memfd", "rc-dmabuf-vram", "rc-dmabuf-moving", "rc-burst", "rc-rnr", "rc-rnr-exceeded",
          "rc-bad-rkey", "rc-out-of-bounds", "rc-no-right", "rc-too-long", "rc-gone", "uc-send", "uc-write",
-         "uc-dropped", "ud")
+         "uc-dropped", "ud", "ud-multicast")
 
 
-def pair(runner, program, case, v6, host_serves, limit=60):
+def pair(runner, program, case, v6, host_serves, limit=g.LIMIT):
     runner.port += 1
     here, there = runner.gid[v6]
     mine = [program, "-", str(here), str(runner.port)]
-    theirs = f"/{os.path.basename(program)} rxe0 {there} {runner.port}"
+    theirs = f"LD_LIBRARY_PATH=/ /{os.path.basename(program)} rxe0 {there} {runner.port}"
     if host_serves:
         host = runner.on_host(mine, limit)
         guest = runner.guest.start(f"{theirs} {g.HOST4} {case}", limit)
@@ -30,9 +31,9 @@ def run(runner, program):
                         case.startswith("uc") or case == "rc-gone")
 
 
-LOSSY = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-burst", "rc-rnr")
+WEATHER_CASES = ("rc-send", "rc-write", "rc-read", "rc-atomic", "rc-burst", "rc-rnr", "rc-odp-moving", "rc-dmabuf-moving")
 
 
-def run_lossy(runner, program):
-    for case in LOSSY:
-        runner.case(f"lossy_exchange-{case}", lambda serves: pair(runner, program, case, False, serves), False)
+def run_in(runner, program, weather):
+    for case in WEATHER_CASES:
+        runner.case(f"{weather}_exchange-{case}", lambda serves: pair(runner, program, case, False, serves), False)

@@ -17,6 +17,7 @@ TAP = "fl-interop"
 HOST4, GUEST4 = "10.99.0.1", "10.99.0.2"
 HOST6, GUEST6 = "fd99::1", "fd99::2"
 SHELL_PORT = 7000
+LIMIT = 300  # seconds for a case: an emulated guest, and what else the machine does
 
 
 class GuestRun:
@@ -94,7 +95,7 @@ class Guest:
             for path in extra_files:
                 out.write(b"\0" * (-out.tell() % 4))
                 names = os.path.basename(path).encode() + b"\n"
-                out.write(subprocess.run(["busybox", "cpio", "-o", "-H", "newc"], input=names, check=True,
+                out.write(subprocess.run(["busybox", "cpio", "-o", "-L", "-H", "newc"], input=names, check=True,
                                          cwd=os.path.dirname(path), stdout=subprocess.PIPE,
                                          stderr=subprocess.DEVNULL).stdout)
 
@@ -111,7 +112,7 @@ class Guest:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
     def _up(self):
-        end = time.monotonic() + 90
+        end = time.monotonic() + LIMIT
         while time.monotonic() < end and self.qemu.poll() is None:
             try:
                 with socket.create_connection((GUEST4, SHELL_PORT), timeout=2):
@@ -121,13 +122,13 @@ class Guest:
                 time.sleep(0.5)
         return False
 
-    def start(self, command, limit=60):
+    def start(self, command, limit=LIMIT):
         return GuestRun(command, limit)
 
-    def run(self, command, limit=30):
+    def run(self, command, limit=LIMIT):
         return self.start(command, limit).wait(limit + 5)
 
-    def wait_for_port(self, port, limit=20):
+    def wait_for_port(self, port, limit=LIMIT):
         self.run(f'i=0; while ! grep -qi ":{port:04x} [^ ]* 0A" /proc/net/tcp /proc/net/tcp6 && '
                  f"[ $i -lt {limit * 10} ]; do sleep 0.1; i=$((i + 1)); done", limit + 5)
 
@@ -151,7 +152,7 @@ def gid_of(address):
     return b"\0" * 10 + b"\xff\xff" + socket.inet_pton(socket.AF_INET, address)
 
 
-def wait_for_host_port(port, limit=20):
+def wait_for_host_port(port, limit=LIMIT):
     end = time.monotonic() + limit
     while time.monotonic() < end:
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """make interop: our device here, the kernel's rxe in a guest, each program at both ends of the wire.
 
-usage: interop.py FAULTLINE EXCHANGE GUEST-DIR [CASE...]   in a network namespace of its own
+usage: interop.py FAULTLINE EXCHANGE LIBFAULTLINE GUEST-DIR [CASE...]   in a network namespace of its own
 
 Every case runs twice: the guest as the server, then the host. It is well when both ends say so, every
 packet that was captured has a right ICRC, and tshark finds none malformed.
 """
 import os
+import re
 import signal
 import sys
 import time
@@ -17,8 +18,8 @@ import exchange
 import guest as g
 import wire
 
-FAULTLINE, EXCHANGE, DIRECTORY = (os.path.abspath(a) for a in sys.argv[1:4])
-WANTED = sys.argv[4:]
+FAULTLINE, EXCHANGE, LIBFAULTLINE, DIRECTORY = (os.path.abspath(a) for a in sys.argv[1:5])
+WANTED = sys.argv[5:]
 PORT = 18600
 
 # name: command; GID stands for the GID's index, each side's own
@@ -39,9 +40,18 @@ TOOLS = {
     "send_lat": "ib_send_lat -x GID -F -n 200 -s 2000",
 }
 ONE_WAY = ["write_bw_uc", "send_bw_ud"]  # only the client sends: nothing is acknowledged
-# over a wire that loses and repeats what the guest sends: requests of its own, answers to ours
-LOSSY = "loss 3% duplicate 1%"
-LOSSY_TOOLS = ["rc_pingpong", "write_bw", "read_bw", "send_bw_both"]
+# what the wire does to RoCE packets of both directions, in the guest (netem)
+WEATHER = {
+    "loss": "loss 1%",
+    "reorder": "delay 2ms reorder 10% duplicate 1%",
+}
+WEATHER_TOOLS = {
+    "rc_pingpong": TOOLS["rc_pingpong"],
+    "write_bw": "ib_write_bw -x GID -F -n 50 -s 65536",
+    "read_bw": "ib_read_bw -x GID -F -n 50 -s 65536 -o 16",
+    "send_bw_both": "ib_send_bw -x GID -F -n 100 -s 3000 -b -q 2",
+    "atomic_lat": "ib_atomic_lat -x GID -F -n 100 -o 16",
+}
 V6 = ["rc_pingpong", "uc_pingpong", "ud_pingpong", "write_bw", "read_bw", "atomic_lat"]
 
 
@@ -72,7 +82,7 @@ class Runner:
     def on_host(self, command, limit, env=None):
         return g.HostRun([FAULTLINE, "run", "-q", "--", *command], limit, dict(self.env, **(env or {})))
 
-    def pair(self, name, command, v6, host_serves, limit=60):
+    def pair(self, name, command, v6, host_serves, limit=g.LIMIT):
         self.port += 1
         here, there = self.gid[v6]
         command += f" -p {self.port}"
@@ -103,12 +113,13 @@ class Runner:
                 capture.stop()
             wrong = [f"status {code} at the {who}" for who, code in (("host", host), ("guest", there)) if code]
             summary = wire.Summary(path, self.addresses())
-            senders = ("host", "guest")
+            senders = wire.SENDERS
             if one_way:
                 senders = ("guest",) if host_serves else ("host",)
             wrong += summary.wrong(senders)
-            if name.startswith("exchange"):
-                wrong += summary.not_as_told()
+            if "exchange-" in name:
+                answers = {"host" if host_serves else "guest"} if name == "exchange-ud" else set()
+                wrong += summary.not_as_told(answers)
             wrong += wire.malformed(path)[:5]
             seconds = time.monotonic() - start
             if not wrong:
@@ -133,26 +144,46 @@ class Runner:
                               name in ONE_WAY)
 
 
-    def lossy(self, on):
-        code, text = self.guest.run(f"tc qdisc {'add' if on else 'del'} dev eth0 root" + (f" netem {LOSSY}" if on else ""))
-        if code:
-            raise RuntimeError(f"tc: {text}")
+    def weather(self, how):
+        """how: netem's words; None: fair again"""
+        commands = ["tc qdisc del dev eth0 clsact"]
+        if how:
+            commands = ["tc qdisc add dev eth0 clsact"]
+            for direction, device in (("ingress", "ifb0"), ("egress", "ifb1")):
+                commands += [f"ip link set {device} up",
+                             f"tc qdisc replace dev {device} root netem limit 100000 {how}",
+                             f"tc filter add dev eth0 {direction} protocol ip flower ip_proto udp dst_port "
+                             f"{wire.ROCE_PORT} action mirred egress redirect dev {device}"]
+        for command in commands:
+            code, text = self.guest.run(command)
+            if code:
+                raise RuntimeError(f"{command}: {text}")
 
-    def lossy_tools(self):
-        for name in LOSSY_TOOLS:
-            self.case(f"lossy_{name}", lambda serves: self.pair(name, TOOLS[name], False, serves), False)
+    def dropped(self):
+        """packets that netem has lost, of each direction"""
+        found = []
+        for device in ("ifb0", "ifb1"):
+            text = self.guest.run(f"tc -s qdisc show dev {device}")[1]
+            found.append(int(re.search(r"dropped (\d+)", text).group(1)))
+        return found
+
+    def in_all_weathers(self):
+        for weather, how in WEATHER.items():
+            self.weather(how)
+            for name, command in WEATHER_TOOLS.items():
+                self.case(f"{weather}_{name}", lambda serves: self.pair(name, command, False, serves), False)
+            exchange.run_in(self, EXCHANGE, weather)
+            print(f"      {weather}: netem dropped {' + '.join(map(str, self.dropped()))} packets", flush=True)
+            self.weather(None)
 
 
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the guest goes too
-    guest = g.Guest(DIRECTORY, [EXCHANGE], 1500)
+    guest = g.Guest(DIRECTORY, [EXCHANGE, LIBFAULTLINE], 1500)
     runner = Runner(guest)
     runner.tools()
     exchange.run(runner, EXCHANGE)
-    runner.lossy(True)
-    runner.lossy_tools()
-    exchange.run_lossy(runner, EXCHANGE)
-    runner.lossy(False)
+    runner.in_all_weathers()
     print(f"interop: {runner.passed} passed, {runner.failed} failed; the kernel's is "
           f"{open(os.path.join(DIRECTORY, 'version')).read().strip()}")
     return 1 if runner.failed else 0

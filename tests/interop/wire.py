@@ -12,6 +12,7 @@ import time
 import zlib
 
 ROCE_PORT = 4791
+SENDERS = ("host", "guest")
 HOP_LIMIT, CLASS, FLOW_LABEL = 33, 0x48, 0x54321  # exchange.c's
 
 
@@ -71,10 +72,11 @@ class Summary:
             if kind == 0x0800:
                 end = 14 + (frame[14] & 15) * 4
                 ip, l4 = frame[14:end], frame[end:14 + struct.unpack(">H", frame[16:18])[0]]
-                source, tclass, hop = ip[12:16], ip[1], ip[8]
+                source, tclass, hop, label = ip[12:16], ip[1], ip[8], None
             elif kind == 0x86DD:
                 ip, l4 = frame[14:54], frame[54:54 + struct.unpack(">H", frame[18:20])[0]]
                 source, tclass, hop = ip[8:24], (ip[0] << 4 | ip[1] >> 4) & 0xFF, ip[7]
+                label = struct.unpack(">I", ip[:4])[0] & 0xFFFFF
             else:
                 continue
             who = "host" if source in host_addresses else "guest"
@@ -84,18 +86,24 @@ class Summary:
             self.fields[who, "tclass", tclass] += 1
             self.fields[who, "hop", hop] += 1
             self.fields[who, "sport", struct.unpack(">H", l4[:2])[0]] += 1
+            self.fields[who, "label", label] += 1
 
     def wrong(self, senders):
         found = [f"{n} packets of the {who} with a wrong ICRC" for who, n in self.bad.items()]
         found += [f"no packet of the {who}" for who in senders if not self.good[who]]
         return found + ([f"{self.cut} packets cut by the capture"] if self.cut else [])
 
-    def not_as_told(self):
-        """What exchange.c's address handles say, in our packets: class but for ECN, hop limit, flow label."""
+    def not_as_told(self, answers):
+        """
+        What exchange.c's address handles say, in the packets: the class, but for ECN; in ours also the hop limit,
+        and the flow label as the source port. (rxe's have the route's hop limit, and a port by both QPNs.) An
+        address handle that was made of a received datagram has the class alone: answers says who sends so.
+        """
         port = (FLOW_LABEL & 0x3FFF ^ FLOW_LABEL >> 14) | 0xC000
         want = {"tclass": lambda v: v & ~3 == CLASS, "hop": lambda v: v == HOP_LIMIT, "sport": lambda v: v == port}
-        return [f"{n} packets of the host with {field} {value}" for (who, field, value), n in self.fields.items()
-                if who == "host" and not want[field](value)]
+        told = {("host", field) for field in want if "host" not in answers} | {(who, "tclass") for who in SENDERS}
+        return [f"{n} packets of the {who} with {field} {value}" for (who, field, value), n in self.fields.items()
+                if (who, field) in told and not want[field](value)]
 
     def __str__(self):
         return f"{self.good['host']} + {self.good['guest']} packets"
