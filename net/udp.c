@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * RoCEv2 over UDP sockets: one socket for each local address in use, bound to port 4791, which is also
- * the source port where the address handle has no flow label. Packets leave with DF and, the socket being unconnected, IP ID 0, so their ICRC can be
- * computed here. Sending is in udp_tx.c, receiving in udp_rx.c.
+ * the source port where the address handle has no flow label. Packets leave with DF and, the socket being
+ * unconnected, IP ID 0, so their ICRC can be computed here. Sending is in udp_tx.c, receiving in
+ * udp_rx.c.
  *
  * All processes of a user share the port (SO_REUSEPORT); what comes to the wrong one is handed over
  * (udp_rx.c).
@@ -17,6 +18,7 @@
 #include <unistd.h>
 #include "net/udp.h"
 #include "util/cancel.h"
+#include <linux/in6.h> /* what <netinet/in.h> lacks; after it */
 
 #define UDP_BUF	     NET_SOCKET_BUFFER
 #define WINDOW_MIN   16
@@ -115,7 +117,7 @@ static int set_multicast(int fd, int family, int ifindex)
 
 static int udp_socket(const struct sockaddr_storage *addr, socklen_t len, int ifindex)
 {
-	int one = 1, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, got, fd, ret;
+	int one = 1, none = 0, pmtu = IP_PMTUDISC_DO, ecn = ECN_ECT0, got, fd, ret;
 
 	fd = socket(addr->ss_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
@@ -142,6 +144,10 @@ static int udp_socket(const struct sockaddr_storage *addr, socklen_t len, int if
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_TCLASS, &ecn, sizeof(ecn)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, &one, sizeof(one)) ||
+		      /* the address handle's flow label, or none: not one that the kernel makes up */
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_AUTOFLOWLABEL, &none, sizeof(none)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one)) ||
+		      setsockopt(fd, IPPROTO_IPV6, IPV6_FLOWINFO, &one, sizeof(one)) ||
 		      setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one));
 	if (ret || set_multicast(fd, addr->ss_family, ifindex) || bind(fd, (const struct sockaddr *)addr, len))
 		goto err;
@@ -319,6 +325,43 @@ static int check_route(const struct sockaddr_storage *src, socklen_t len,
 	return ret == -EHOSTUNREACH || ret == -EINVAL ? -ENETUNREACH : ret;
 }
 
+/* Linux 5.3 and later let any label be sent with that no process has taken for itself alone. */
+static bool flow_label_is_free(const struct sockaddr_storage *dst, socklen_t len)
+{
+	int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0), one = 1;
+	bool ret;
+
+	if (fd < 0)
+		return false;
+	ret = !setsockopt(fd, IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &one, sizeof(one)) &&
+	      !connect(fd, (const struct sockaddr *)dst, len);
+	close(fd);
+	return ret;
+}
+
+/*
+ * Over IPv6 the flow label goes into the header too, if the kernel lets it. With a lease it does, whoever else
+ * comes later; but half of all labels are never leased (net.ipv6.flowlabel_state_ranges).
+ */
+static void set_flow_label(struct net_path *path, uint32_t label)
+{
+	struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&path->daddr;
+	struct in6_flowlabel_req lease = {.flr_dst = sin6->sin6_addr,
+					  .flr_label = htobe32(label & 0xfffff),
+					  .flr_action = IPV6_FL_A_GET,
+					  .flr_share = IPV6_FL_S_ANY,
+					  .flr_flags = IPV6_FL_F_CREATE};
+
+	if (!lease.flr_label)
+		return;
+	sin6->sin6_flowinfo = lease.flr_label;
+	if (setsockopt(path->sock->fd, IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, &lease, sizeof(lease)) &&
+	    !flow_label_is_free(&path->daddr, path->daddr_len)) {
+		sin6->sin6_flowinfo = 0;
+		fl_info("IPv6 flow label %05x cannot be had here: packets have none", label & 0xfffff);
+	}
+}
+
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 {
 	int ret;
@@ -335,6 +378,8 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 					   : check_route(&path->sock->addr, path->sock->addr_len, &path->daddr);
 	if (ret)
 		return ret;
+	if (path->daddr.ss_family == AF_INET6)
+		set_flow_label(path, attr->flow_label);
 	atomic_fetch_add(&path->net->udp_paths, 1);
 	return 0;
 }

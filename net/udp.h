@@ -12,7 +12,8 @@
 
 union udp_control {
 	struct cmsghdr align;
-	uint8_t buf[3 * CMSG_SPACE(sizeof(int))]; /* length of a run's packets, traffic class, hop limit */
+	/* length of a run's packets, traffic class, hop limit; of what is received, flow label */
+	uint8_t buf[4 * CMSG_SPACE(sizeof(int))];
 };
 
 #define ECN_ECT0 2 /* RFC 3168: "mark me rather than drop me" */

@@ -17,6 +17,7 @@
 #include <string.h>
 #include "net/udp.h"
 #include "util/cancel.h"
+#include <linux/in6.h> /* what <netinet/in.h> lacks; after it */
 
 #define RX_MSGS	     16
 #define RX_BYTES     65536 /* a run of packets, or the longest packet */
@@ -108,12 +109,14 @@ out:
 /* what a message says of its packets' IP headers */
 struct rx_header {
 	uint8_t tclass, hop_limit;
+	uint32_t flow_label;
 };
 
 static void received_grh(const struct udp_sock *sock, const struct sockaddr_storage *from,
 			 const struct rx_header *header, size_t len, uint8_t grh[GRH_LEN])
 {
-	struct net_path_attr a = {.tclass = header->tclass, .hop_limit = header->hop_limit};
+	struct net_path_attr a = {
+		.tclass = header->tclass, .hop_limit = header->hop_limit, .flow_label = header->flow_label};
 
 	gid_from_sockaddr((const struct sockaddr *)from, a.sgid);
 	memcpy(a.dgid, sock->gid, sizeof(a.dgid));
@@ -187,6 +190,8 @@ static int receive_run(struct net *net, struct udp_sock *sock, unsigned i)
 		else if ((c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_TTL) ||
 			 (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_HOPLIMIT))
 			header.hop_limit = value;
+		else if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_FLOWINFO)
+			header.flow_label = be32toh(value) & 0xfffff;
 	}
 	for (n = 0; left; n++) {
 		size = size < left ? size : left;

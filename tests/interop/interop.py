@@ -52,6 +52,7 @@ WEATHER_TOOLS = {
     "send_bw_both": "ib_send_bw -x GID -F -n 100 -s 3000 -b -q 2",
     "atomic_lat": "ib_atomic_lat -x GID -F -n 100 -o 16",
 }
+TC = "/bin/tc"  # not the shell's own, which knows no netem
 V6 = ["rc_pingpong", "uc_pingpong", "ud_pingpong", "write_bw", "read_bw", "atomic_lat"]
 
 
@@ -146,13 +147,13 @@ class Runner:
 
     def weather(self, how):
         """how: netem's words; None: fair again"""
-        commands = ["tc qdisc del dev eth0 clsact"]
+        commands = [f"{TC} qdisc del dev eth0 clsact"]
         if how:
-            commands = ["tc qdisc add dev eth0 clsact"]
+            commands = [f"{TC} qdisc add dev eth0 clsact"]
             for direction, device in (("ingress", "ifb0"), ("egress", "ifb1")):
                 commands += [f"ip link set {device} up",
-                             f"tc qdisc replace dev {device} root netem limit 100000 {how}",
-                             f"tc filter add dev eth0 {direction} protocol ip flower ip_proto udp dst_port "
+                             f"{TC} qdisc replace dev {device} root netem limit 100000 {how}",
+                             f"{TC} filter add dev eth0 {direction} protocol ip flower ip_proto udp dst_port "
                              f"{wire.ROCE_PORT} action mirred egress redirect dev {device}"]
         for command in commands:
             code, text = self.guest.run(command)
@@ -163,7 +164,7 @@ class Runner:
         """packets that netem has lost, of each direction"""
         found = []
         for device in ("ifb0", "ifb1"):
-            text = self.guest.run(f"tc -s qdisc show dev {device}")[1]
+            text = self.guest.run(f"{TC} -s qdisc show dev {device}")[1]
             found.append(int(re.search(r"dropped (\d+)", text).group(1)))
         return found
 

@@ -13,7 +13,7 @@ import zlib
 
 ROCE_PORT = 4791
 SENDERS = ("host", "guest")
-HOP_LIMIT, CLASS, FLOW_LABEL = 33, 0x48, 0x54321  # exchange.c's
+HOP_LIMIT, CLASS, FLOW_LABEL = 33, 0x48, 0x54321  # of the exchange's address handles
 
 
 class Capture:
@@ -95,12 +95,14 @@ class Summary:
 
     def not_as_told(self, answers):
         """
-        What exchange.c's address handles say, in the packets: the class, but for ECN; in ours also the hop limit,
-        and the flow label as the source port. (rxe's have the route's hop limit, and a port by both QPNs.) An
-        address handle that was made of a received datagram has the class alone: answers says who sends so.
+        What the exchange's address handles say, in the packets: the class, but for ECN; in ours also the hop limit,
+        and the flow label, over IPv6 as such and for both as the source port. (rxe's have the route's hop limit,
+        no flow label, and a port by both QPNs.) An address handle that was made of a received datagram has
+        what that had, which of rxe's is the class alone: answers says who sends so.
         """
         port = (FLOW_LABEL & 0x3FFF ^ FLOW_LABEL >> 14) | 0xC000
-        want = {"tclass": lambda v: v & ~3 == CLASS, "hop": lambda v: v == HOP_LIMIT, "sport": lambda v: v == port}
+        want = {"tclass": lambda v: v & ~3 == CLASS, "hop": lambda v: v == HOP_LIMIT, "sport": lambda v: v == port,
+                "label": lambda v: v in (None, FLOW_LABEL)}
         told = {("host", field) for field in want if "host" not in answers} | {(who, "tclass") for who in SENDERS}
         return [f"{n} packets of the {who} with {field} {value}" for (who, field, value), n in self.fields.items()
                 if (who, field) in told and not want[field](value)]

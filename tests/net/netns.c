@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Two network namespaces joined by veth: IPv4 and IPv6 trains arrive whole and in order, over UDP, with both
- * engines sleeping; their packets, as captured on the link, have a right ICRC; the device's
- * description has its addresses in order. Needs root and iproute2; skipped without.
+ * engines sleeping; their packets, as captured on the link, have a right ICRC, the traffic class, the hop limit and over
+ * IPv6 the flow label of the path, any one, and so has the GRH of a datagram; the device's description has
+ * its addresses in order. Needs root and iproute2; skipped without.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -17,8 +18,12 @@
 
 #define TRAINS 300
 
+#define CLASS	  0x48
+#define HOP_LIMIT 33
+
 static struct node me;
 static bool v6;
+static uint32_t label; /* the paths' */
 
 static int ip(const char *fmt, ...)
 {
@@ -43,7 +48,8 @@ static void address(uint8_t gid[16], int host)
 
 static struct net_path *open_path(struct node *n, int from, uint32_t slot)
 {
-	struct net_path_attr attr = {.qpn = make_qpn(net_slot(n->net), 17), .dest_qpn = make_qpn(slot, 18)};
+	struct net_path_attr attr = {.qpn = make_qpn(net_slot(n->net), 17), .dest_qpn = make_qpn(slot, 18),
+				     .tclass = CLASS, .hop_limit = HOP_LIMIT, .flow_label = label};
 	struct net_path *path;
 
 	address(attr.sgid, from);
@@ -74,6 +80,16 @@ static void wait_turn(struct node *n)
 	net_awake(n->net);
 }
 
+/* a datagram, whose receiver sees in its GRH what the path said */
+static void send_datagram(struct net_path *path, uint32_t dest_qpn, uint32_t psn)
+{
+	struct roce_pkt pkt = {.opcode = IBV_OPCODE_UD_SEND_ONLY, .opcode_last = IBV_OPCODE_UD_SEND_ONLY,
+			       .pkey = 0xffff, .dest_qpn = dest_qpn, .psn = psn, .mtu = 1024, .npkts = 1,
+			       .payload_len = 8};
+
+	CHECK(!net_xmit(path, &pkt, fill_pattern, &psn));
+}
+
 /* takes trains and answers each of them by an 8-byte packet */
 static void responder(int fd)
 {
@@ -93,8 +109,19 @@ static void responder(int fd)
 		for (; answered < n.pkts / 40; answered++)
 			CHECK(!send_write(path, make_qpn(slot, 17), &psn, 8, 1024));
 	}
+	send_datagram(path, make_qpn(slot, 17), psn);
 	fprintf(stderr, "%lu packets, %lu ICRC errors\n", n.pkts, n.stat.counter[FL_CNT_rx_icrc_err]);
 	_exit(n.pkts == TRAINS * 40 && n.psn == TRAINS * 40 ? 0 : 1);
+}
+
+static void check_grh(const uint8_t *grh)
+{
+	if (!v6) {
+		CHECK((grh[21] & ~3) == CLASS && grh[28] == HOP_LIMIT);
+		return;
+	}
+	CHECK(((grh[0] << 4 | grh[1] >> 4) & 0xfc) == CLASS && grh[7] == HOP_LIMIT);
+	CHECK(((grh[1] & 0xf) << 16 | grh[2] << 8 | grh[3]) == (int)label);
 }
 
 static void run(pid_t other)
@@ -125,9 +152,11 @@ static void run(pid_t other)
 		CHECK(!send_write(path, make_qpn(slot, 18), &psn, 39 * 1024 + 100, 1024));
 		while (me.pkts < i && test_now() < end)
 			wait_turn(&me);
-		CHECK(me.pkts == i);
+		CHECK(me.pkts >= i); /* after the last answer comes a datagram */
 	}
-	CHECK(!me.bad);
+	CHECK(TURN_UNTIL(&me, me.pkts > TRAINS, 20000));
+	CHECK(!me.bad && me.last.opcode == IBV_OPCODE_UD_SEND_ONLY);
+	check_grh(me.last_grh);
 	CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && !WEXITSTATUS(status));
 	net_path_close(path);
 	node_close(&me);
@@ -158,8 +187,13 @@ static void check_capture(int fd)
 			continue;
 		len = (p[ip_len + 4] << 8 | p[ip_len + 5]) - ROCE_ICRC_BYTES;
 		CHECK(ip_len + len + ROCE_ICRC_BYTES <= (size_t)n);
-		if (p[0] >> 4 == 4)
+		if (p[0] >> 4 == 4) {
 			CHECK(p[6] == 0x40); /* DF, no fragment */
+			CHECK((p[1] & ~3) == CLASS && p[8] == HOP_LIMIT);
+		} else {
+			CHECK(((p[0] << 4 | p[1] >> 4) & 0xfc) == CLASS && p[7] == HOP_LIMIT);
+			CHECK(((p[1] & 0xf) << 16 | p[2] << 8 | p[3]) == (int)label);
+		}
 		memcpy(&icrc, p + ip_len + len, sizeof(icrc));
 		CHECK(le32toh(icrc) == roce_icrc(p, ip_len, p + ip_len, len));
 		checked++;
@@ -201,6 +235,8 @@ static void check_netdev(void)
 
 int main(void)
 {
+	/* none; one that can be had for oneself; one that Linux gives to nobody */
+	static const uint32_t labels[] = {0, 0x54321, 0xbcdef};
 	pid_t other;
 	int pfd[2], capture;
 	char c;
@@ -241,9 +277,12 @@ int main(void)
 	run(other);
 	check_capture(capture);
 	v6 = true;
-	capture = open_capture();
-	run(other);
-	check_capture(capture);
+	for (unsigned i = 0; i < sizeof(labels) / sizeof(labels[0]); i++) {
+		label = labels[i];
+		capture = open_capture();
+		run(other);
+		check_capture(capture);
+	}
 	CHECK(!ip("addr add 10.78.0.1/24 dev fla"));
 	check_netdev();
 	kill(other, SIGKILL);

@@ -54,7 +54,7 @@ struct node {
 	unsigned long pkts, bytes, bad, ready, kicks;
 	uint32_t psn; /* expected */
 	struct roce_pkt last;
-	uint8_t last_payload[16];
+	uint8_t last_payload[16], last_grh[40];
 };
 
 static inline uint8_t pattern(uint32_t psn, uint32_t off)
@@ -76,6 +76,8 @@ static void node_rx(void *ctx, const struct roce_pkt *pkt)
 	n->last = *pkt;
 	memcpy(n->last_payload, pkt->payload ? pkt->payload : (const uint8_t *)"",
 	       pkt->payload_len < 16 ? pkt->payload_len : 16);
+	if (pkt->grh)
+		memcpy(n->last_grh, pkt->grh, sizeof(n->last_grh));
 }
 
 static void node_ready(void *ctx, uint32_t qpn)
