@@ -37,12 +37,12 @@ apt_here() {
 		-o Dir::Cache="$work" -o Dir::Cache::Archives="$work/archives" \
 		-o APT::Sandbox::User="$(id -un)" -o APT::Get::List-Cleanup=0 "$@"
 }
-apt_here apt-get update -q || fail "no package list of $suite"
+apt_here apt-get update -q -o APT::Update::Error-Mode=any || fail "no package list of $suite to be had (no network?)"
 names=$(apt_here apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks \
 	--no-replaces --no-enhances linux-image-amd64 | grep -E '^linux-(image|binary|modules)-[0-9]' | sort -u)
 [ -n "$names" ] || fail "$suite has no kernel"
 # shellcheck disable=SC2086
-(cd "$work/packages" && apt_here apt-get download -q $names) || fail "no kernel package"
+(cd "$work/packages" && apt_here apt-get download -q $names) || fail "no kernel package to be had"
 for deb in "$work"/packages/*.deb; do
 	dpkg-deb -x "$deb" "$work/kernel"
 done

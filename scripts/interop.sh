@@ -16,16 +16,16 @@ skip() {
 
 [ "$(uname -m)" = x86_64 ] || skip "this machine is no x86-64"
 sh scripts/setup.sh interop || skip "what scripts/packages.txt lists for it is not installed"
-for program in qemu-system-x86_64 tcpdump tshark busybox xz; do
+for program in qemu-system-x86_64 tcpdump tshark busybox xz ip python3; do
 	command -v $program >/dev/null || skip "no $program here"
 done
-[ -w /dev/net/tun ] || skip "/dev/net/tun cannot be opened, so there is no tap"
 if [ "$(id -u)" = 0 ]; then
 	namespace="unshare --net"
 else
 	namespace="unshare --user --map-root-user --net"
 fi
 $namespace true 2>/dev/null || skip "no network namespace can be made here"
+$namespace ip tuntap add dev fl-interop mode tap 2>/dev/null || skip "no tap can be made here (/dev/net/tun)"
 sh scripts/interop-guest.sh "$guest" || skip "the guest could not be made"
 
 exec $namespace python3 tests/interop/interop.py "$build/faultline" "$build/tests/interop/interop-exchange" \

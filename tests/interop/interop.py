@@ -30,27 +30,27 @@ TOOLS = {
     "uc_pingpong": "ibv_uc_pingpong -g GID -c -n 100 -s 5000",
     "ud_pingpong": "ibv_ud_pingpong -g GID -c -n 100 -s 1000",
     "srq_pingpong": "ibv_srq_pingpong -g GID -c -n 100 -q 4",
-    "write_bw": "ib_write_bw -x GID -F -n 200 -s 65536",
-    "write_bw_uc": "ib_write_bw -x GID -F -n 200 -s 5000 -c UC",
-    "read_bw": "ib_read_bw -x GID -F -n 200 -s 65536 -o 16",
-    "send_bw": "ib_send_bw -x GID -F -n 200 -s 65536",
-    "send_bw_ud": "ib_send_bw -x GID -F -n 200 -s 1000 -c UD -r 512",
-    "send_bw_both": "ib_send_bw -x GID -F -n 200 -s 3000 -b -q 2",
-    "atomic_lat": "ib_atomic_lat -x GID -F -n 200 -o 16",
-    "send_lat": "ib_send_lat -x GID -F -n 200 -s 2000",
+    "write_bw": "ib_write_bw -x GID -F -n 100 -s 65536 -u 17",
+    "write_bw_uc": "ib_write_bw -x GID -F -n 200 -s 5000 -c UC -u 17",
+    "read_bw": "ib_read_bw -x GID -F -n 100 -s 65536 -o 16 -u 17",
+    "send_bw": "ib_send_bw -x GID -F -n 100 -s 65536 -u 17",
+    "send_bw_ud": "ib_send_bw -x GID -F -n 200 -s 1000 -c UD -r 512 -u 17",
+    "send_bw_both": "ib_send_bw -x GID -F -n 200 -s 3000 -b -q 2 -u 17",
+    "atomic_lat": "ib_atomic_lat -x GID -F -n 100 -o 16 -u 17",
+    "send_lat": "ib_send_lat -x GID -F -n 100 -s 2000 -u 17",
 }
 ONE_WAY = ["write_bw_uc", "send_bw_ud"]  # only the client sends: nothing is acknowledged
 # what the wire does to RoCE packets of both directions, in the guest (netem)
 WEATHER = {
     "loss": "loss 1%",
-    "reorder": "delay 2ms reorder 10% duplicate 1%",
+    "reorder": "delay 2ms reorder 3% duplicate 1%",
 }
+# -u: a guest that is slow is not gone
 WEATHER_TOOLS = {
-    "rc_pingpong": TOOLS["rc_pingpong"],
-    "write_bw": "ib_write_bw -x GID -F -n 50 -s 65536",
-    "read_bw": "ib_read_bw -x GID -F -n 50 -s 65536 -o 16",
-    "send_bw_both": "ib_send_bw -x GID -F -n 100 -s 3000 -b -q 2",
-    "atomic_lat": "ib_atomic_lat -x GID -F -n 100 -o 16",
+    "write_bw": "ib_write_bw -x GID -F -n 30 -s 65536 -u 17",
+    "read_bw": "ib_read_bw -x GID -F -n 30 -s 65536 -o 16 -u 17",
+    "send_bw_both": "ib_send_bw -x GID -F -n 100 -s 3000 -b -q 2 -u 17",
+    "atomic_lat": "ib_atomic_lat -x GID -F -n 100 -o 16 -u 17",
 }
 TC = "/bin/tc"  # not the shell's own, which knows no netem
 V6 = ["rc_pingpong", "uc_pingpong", "ud_pingpong", "write_bw", "read_bw", "atomic_lat"]
