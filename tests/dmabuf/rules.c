@@ -4,10 +4,7 @@
  * beside them that are allowed. With the checks on, whatever the build has.
  */
 #include "importer.h"
-
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
+#include "tests/util/child.h"
 
 #define PAGE 4096ul
 
@@ -15,27 +12,8 @@
 static void dies(void (*fn)(void), const char *says)
 {
 	char text[4096];
-	ssize_t n, len = 0;
-	int p[2], status;
-	pid_t pid;
+	int status = child_status(fn, text, sizeof(text));
 
-	assert_int_equal(pipe(p), 0);
-	pid = fork();
-	if (!pid) {
-		struct rlimit none = {0, 0};
-
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		dup2(p[1], STDERR_FILENO);
-		fn();
-		_exit(0);
-	}
-	close(p[1]);
-	while ((n = read(p[0], text + len, sizeof(text) - 1 - (size_t)len)) > 0)
-		len += n;
-	text[len] = '\0';
-	close(p[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (!says) {
 		if (!WIFEXITED(status) || WEXITSTATUS(status))
 			fail_msg("a rule that was kept stops it: %s", text);

@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* A debug build aborts at a lock taken out of rank, and only then. */
-#include "test.h"
-
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "child.h"
 #include "util/lock.h"
 
 static struct fl_mutex core = FL_MUTEX_INIT(LOCK_CORE), qp = FL_MUTEX_INIT(LOCK_QP),
@@ -16,27 +11,8 @@ static struct fl_mutex core = FL_MUTEX_INIT(LOCK_CORE), qp = FL_MUTEX_INIT(LOCK_
 /* signal that killed a child which ran fn, with what it said in text */
 static int killed_by(void (*fn)(void), char *text, size_t size)
 {
-	int p[2], status;
-	ssize_t n, len = 0;
-	pid_t pid;
+	int status = child_status(fn, text, size);
 
-	assert_int_equal(pipe(p), 0);
-	pid = fork();
-	if (!pid) {
-		struct rlimit none = {0, 0};
-
-		setrlimit(RLIMIT_CORE, &none);
-		signal(SIGABRT, SIG_DFL);
-		dup2(p[1], STDERR_FILENO);
-		fn();
-		_exit(0);
-	}
-	close(p[1]);
-	while ((n = read(p[0], text + len, size - 1 - (size_t)len)) > 0)
-		len += n;
-	text[len] = '\0';
-	close(p[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
