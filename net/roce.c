@@ -3,8 +3,8 @@
  * RoCEv2 headers: one table says what each opcode is and carries, and everything else follows from it:
  * how long the headers are, what is read from them and written to them, and which lengths are possible.
  * Extended headers stand in a fixed order after the BTH (9.2, figure "transport header sequence"):
- * DETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH; no opcode has more than two of them.
- * Opcodes of the reliable datagram and of XRC, and what the specification reserves, have no entry.
+ * DETH or XRCETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH; no opcode has more than three.
+ * Opcodes of the reliable datagram, and what the specification reserves, have no entry.
  */
 #include <endian.h>
 #include <errno.h>
@@ -31,10 +31,12 @@
 	(ROCE_BTH_BYTES + ((f)&ROCE_F_RETH ? RETH_BYTES : 0) + ((f)&ROCE_F_AETH ? AETH_BYTES : 0) + \
 	 ((f)&ROCE_F_ATOMIC ? ATOMICETH_BYTES : 0) + ((f)&ROCE_F_ATMACK ? ATMACK_BYTES : 0) +     \
 	 ((f)&ROCE_F_IMMDT ? IMMDT_BYTES : 0) + ((f)&ROCE_F_IETH ? IETH_BYTES : 0) +              \
-	 ((f)&ROCE_F_DETH ? DETH_BYTES : 0))
+	 ((f)&ROCE_F_DETH ? DETH_BYTES : 0) + ((f)&ROCE_F_XRCETH ? ROCE_XRCETH_BYTES : 0))
 
-#define OPCODE(op, f)                                                                              \
-	[IBV_OPCODE_##op] = {.name = #op, .flags = ROCE_F_VALID | (f), .hdr_bytes = HDR_LEN(f)}
+/* the transports number the same operations alike (9.2.1, table 35) */
+#define OPCODE(t, op, f)                                                                           \
+	[IBV_OPCODE_##t | IBV_OPCODE_##op] = {.name = #t "_" #op, .flags = ROCE_F_VALID | (f),     \
+					      .hdr_bytes = HDR_LEN(f)}
 
 #define REQ   (ROCE_F_REQ | ROCE_F_PAYLOAD)
 #define SEND  (REQ | ROCE_F_SEND | ROCE_F_RWR)
@@ -44,42 +46,48 @@
 #define ONLY  (ROCE_F_START | ROCE_F_END)
 #define RESP  (ROCE_F_READ | ROCE_F_PAYLOAD)
 
-#define CONNECTED_OPCODES(t)                                                                       \
-	OPCODE(t##_SEND_FIRST, SEND | FIRST), OPCODE(t##_SEND_MIDDLE, SEND),                       \
-		OPCODE(t##_SEND_LAST, SEND | LAST),                                                \
-		OPCODE(t##_SEND_LAST_WITH_IMMEDIATE, SEND | LAST | ROCE_F_IMMDT),                  \
-		OPCODE(t##_SEND_ONLY, SEND | ONLY),                                                \
-		OPCODE(t##_SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_IMMDT),                  \
-		OPCODE(t##_RDMA_WRITE_FIRST, WRITE | FIRST | ROCE_F_RETH),                         \
-		OPCODE(t##_RDMA_WRITE_MIDDLE, WRITE), OPCODE(t##_RDMA_WRITE_LAST, WRITE | LAST),   \
-		OPCODE(t##_RDMA_WRITE_LAST_WITH_IMMEDIATE,                                         \
-		       WRITE | LAST | ROCE_F_IMMDT | ROCE_F_RWR),                                  \
-		OPCODE(t##_RDMA_WRITE_ONLY, WRITE | ONLY | ROCE_F_RETH),                           \
-		OPCODE(t##_RDMA_WRITE_ONLY_WITH_IMMEDIATE,                                         \
-		       WRITE | ONLY | ROCE_F_RETH | ROCE_F_IMMDT | ROCE_F_RWR)
+/* x: what all requests of the transport carry besides */
+#define CONNECTED_OPCODES(t, x)                                                                    \
+	OPCODE(t, SEND_FIRST, SEND | FIRST | (x)), OPCODE(t, SEND_MIDDLE, SEND | (x)),             \
+		OPCODE(t, SEND_LAST, SEND | LAST | (x)),                                           \
+		OPCODE(t, SEND_LAST_WITH_IMMEDIATE, SEND | LAST | ROCE_F_IMMDT | (x)),             \
+		OPCODE(t, SEND_ONLY, SEND | ONLY | (x)),                                           \
+		OPCODE(t, SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_IMMDT | (x)),             \
+		OPCODE(t, RDMA_WRITE_FIRST, WRITE | FIRST | ROCE_F_RETH | (x)),                    \
+		OPCODE(t, RDMA_WRITE_MIDDLE, WRITE | (x)),                                         \
+		OPCODE(t, RDMA_WRITE_LAST, WRITE | LAST | (x)),                                    \
+		OPCODE(t, RDMA_WRITE_LAST_WITH_IMMEDIATE,                                          \
+		       WRITE | LAST | ROCE_F_IMMDT | ROCE_F_RWR | (x)),                            \
+		OPCODE(t, RDMA_WRITE_ONLY, WRITE | ONLY | ROCE_F_RETH | (x)),                      \
+		OPCODE(t, RDMA_WRITE_ONLY_WITH_IMMEDIATE,                                          \
+		       WRITE | ONLY | ROCE_F_RETH | ROCE_F_IMMDT | ROCE_F_RWR | (x))
+
+#define RELIABLE_OPCODES(t, x)                                                                     \
+	CONNECTED_OPCODES(t, x),                                                                   \
+		OPCODE(t, RDMA_READ_REQUEST, ROCE_F_REQ | ROCE_F_READ | ONLY | ROCE_F_RETH | (x)), \
+		OPCODE(t, RDMA_READ_RESPONSE_FIRST, RESP | FIRST | ROCE_F_AETH),                   \
+		OPCODE(t, RDMA_READ_RESPONSE_MIDDLE, RESP),                                        \
+		OPCODE(t, RDMA_READ_RESPONSE_LAST, RESP | LAST | ROCE_F_AETH),                     \
+		OPCODE(t, RDMA_READ_RESPONSE_ONLY, RESP | ONLY | ROCE_F_AETH),                     \
+		OPCODE(t, ACKNOWLEDGE, ONLY | ROCE_F_AETH),                                        \
+		OPCODE(t, ATOMIC_ACKNOWLEDGE, ONLY | ROCE_F_AETH | ROCE_F_ATMACK),                 \
+		OPCODE(t, COMPARE_SWAP, ROCE_F_REQ | ONLY | ROCE_F_ATOMIC | (x)),                  \
+		OPCODE(t, FETCH_ADD, ROCE_F_REQ | ONLY | ROCE_F_ATOMIC | (x)),                     \
+		OPCODE(t, SEND_LAST_WITH_INVALIDATE, SEND | LAST | ROCE_F_IETH | (x)),             \
+		OPCODE(t, SEND_ONLY_WITH_INVALIDATE, SEND | ONLY | ROCE_F_IETH | (x))
 
 /* not in <infiniband/opcode.h> (9.4.1.1.1) */
-#define IBV_OPCODE_RC_SEND_LAST_WITH_INVALIDATE 0x16
-#define IBV_OPCODE_RC_SEND_ONLY_WITH_INVALIDATE 0x17
+#define IBV_OPCODE_SEND_LAST_WITH_INVALIDATE 0x16
+#define IBV_OPCODE_SEND_ONLY_WITH_INVALIDATE 0x17
 
 const struct roce_opcode_info roce_opcode[256] = {
-	CONNECTED_OPCODES(RC),
-	OPCODE(RC_RDMA_READ_REQUEST, ROCE_F_REQ | ROCE_F_READ | ONLY | ROCE_F_RETH),
-	OPCODE(RC_RDMA_READ_RESPONSE_FIRST, RESP | FIRST | ROCE_F_AETH),
-	OPCODE(RC_RDMA_READ_RESPONSE_MIDDLE, RESP),
-	OPCODE(RC_RDMA_READ_RESPONSE_LAST, RESP | LAST | ROCE_F_AETH),
-	OPCODE(RC_RDMA_READ_RESPONSE_ONLY, RESP | ONLY | ROCE_F_AETH),
-	OPCODE(RC_ACKNOWLEDGE, ONLY | ROCE_F_AETH),
-	OPCODE(RC_ATOMIC_ACKNOWLEDGE, ONLY | ROCE_F_AETH | ROCE_F_ATMACK),
-	OPCODE(RC_COMPARE_SWAP, ROCE_F_REQ | ONLY | ROCE_F_ATOMIC),
-	OPCODE(RC_FETCH_ADD, ROCE_F_REQ | ONLY | ROCE_F_ATOMIC),
-	OPCODE(RC_SEND_LAST_WITH_INVALIDATE, SEND | LAST | ROCE_F_IETH),
-	OPCODE(RC_SEND_ONLY_WITH_INVALIDATE, SEND | ONLY | ROCE_F_IETH),
-	CONNECTED_OPCODES(UC),
+	RELIABLE_OPCODES(RC, 0),
+	RELIABLE_OPCODES(XRC, ROCE_F_XRCETH),
+	CONNECTED_OPCODES(UC, 0),
 	[ROCE_OPCODE_CNP] = {.name = "CNP", .flags = ROCE_F_VALID | ROCE_F_PAYLOAD | ONLY,
 			     .hdr_bytes = ROCE_BTH_BYTES},
-	OPCODE(UD_SEND_ONLY, SEND | ONLY | ROCE_F_DETH),
-	OPCODE(UD_SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_DETH | ROCE_F_IMMDT),
+	OPCODE(UD, SEND_ONLY, SEND | ONLY | ROCE_F_DETH),
+	OPCODE(UD, SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_DETH | ROCE_F_IMMDT),
 };
 
 /* Fields stand unaligned, in big endian. */
@@ -113,7 +121,7 @@ static uint64_t get64(const uint8_t *p)
 
 uint8_t roce_pkt_opcode(const struct roce_pkt *pkt, uint32_t i)
 {
-	uint8_t transport = pkt->opcode & 0xe0;
+	uint8_t transport = pkt->opcode & ROCE_TRANSPORT_MASK;
 	uint32_t flags = roce_opcode[pkt->opcode].flags;
 
 	if (i == 0)
@@ -150,6 +158,10 @@ size_t roce_build_headers(const struct roce_pkt *pkt, uint32_t i, uint8_t *buf)
 		put32(p, pkt->qkey);
 		put32(p + 4, pkt->src_qpn & ROCE_QPN_MASK);
 		p += DETH_BYTES;
+	}
+	if (info->flags & ROCE_F_XRCETH) {
+		put32(p, pkt->srqn & ROCE_QPN_MASK);
+		p += ROCE_XRCETH_BYTES;
 	}
 	if (info->flags & ROCE_F_RETH) {
 		put64(p, pkt->va);
@@ -208,6 +220,10 @@ int roce_parse_headers(const uint8_t *buf, size_t len, struct roce_pkt *pkt, uns
 		pkt->qkey = get32(p);
 		pkt->src_qpn = get32(p + 4) & ROCE_QPN_MASK;
 		p += DETH_BYTES;
+	}
+	if (info->flags & ROCE_F_XRCETH) {
+		pkt->srqn = get32(p) & ROCE_QPN_MASK;
+		p += ROCE_XRCETH_BYTES;
 	}
 	if (info->flags & ROCE_F_RETH) {
 		pkt->va = get64(p);

@@ -18,6 +18,7 @@
 
 #define ROCE_UDP_PORT	4791
 #define ROCE_BTH_BYTES	12
+#define ROCE_XRCETH_BYTES 4 /* right behind the BTH */
 #define ROCE_ICRC_BYTES 4
 #define ROCE_HDR_MAX	(ROCE_BTH_BYTES + 28 + 8) /* BTH and the largest of the extended headers */
 #define ROCE_PSN_MASK	0xffffffu
@@ -35,6 +36,7 @@
 #define AETH_NAK_INVALID_REQ	0x61
 #define AETH_NAK_REM_ACC_ERR	0x62
 #define AETH_NAK_REM_OP_ERR	0x63
+#define AETH_NAK_INVALID_RD_REQ 0x64 /* of XRC: no such SRQ, or one of another domain */
 
 /* what an opcode says (roce_opcode[]) */
 #define ROCE_F_VALID	0x0001
@@ -53,6 +55,11 @@
 #define ROCE_F_WRITE	0x2000
 #define ROCE_F_READ	0x4000 /* READ request or response */
 #define ROCE_F_RWR	0x8000 /* takes a receive WQE: SENDs, and WRITE with immediate */
+#define ROCE_F_XRCETH	0x10000
+
+/* the transport's part of an opcode; that of XRC (annex A14) is not in <infiniband/opcode.h> */
+#define ROCE_TRANSPORT_MASK 0xe0
+#define IBV_OPCODE_XRC	    0xa0
 
 /* congestion notification (annex A17.9.3): to a QP of any transport, of no message */
 #define ROCE_OPCODE_CNP	 0x81
@@ -87,6 +94,7 @@ struct roce_pkt {
 	uint8_t syndrome;
 	uint32_t msn; /* AETH */
 	uint32_t qkey, src_qpn; /* DETH */
+	uint32_t srqn; /* XRCETH: of all packets */
 
 	const uint8_t *payload; /* received: good for the time of the call */
 	uint32_t payload_len;	/* of all packets, without pad */

@@ -4,6 +4,7 @@
  * its last one if there are more, payload. All but the payload fits the first 64 bytes, and so does the
  * payload when it is small (one cache line to move for 8 bytes); a longer one begins at byte 64.
  * What is read from a ring is copied out once and then checked, since its writer may change it.
+ * XRC has a longer first packet, so its last one goes without the XRCETH: it is that of the first.
  */
 #include <errno.h>
 #include <string.h>
@@ -42,20 +43,41 @@ static uint32_t layout(uint32_t headers, uint32_t payload_len, uint32_t *off)
 	return (*off + payload_len + RING_ALIGN - 1) & ~(RING_ALIGN - 1);
 }
 
+/* The last packet's headers as a record has them; returns their length. */
+static size_t build_last(const struct roce_pkt *pkt, uint8_t buf[ROCE_HDR_MAX])
+{
+	size_t len = roce_build_headers(pkt, pkt->npkts - 1, buf);
+
+	if (!(roce_opcode[pkt->opcode_last].flags & ROCE_F_XRCETH))
+		return len;
+	len -= ROCE_XRCETH_BYTES;
+	memmove(buf + ROCE_BTH_BYTES, buf + ROCE_BTH_BYTES + ROCE_XRCETH_BYTES, len - ROCE_BTH_BYTES);
+	return len;
+}
+
+/* The other way: buf has room for the XRCETH, which nobody reads. */
+static size_t whole_last(uint8_t buf[REC_LINE], size_t len)
+{
+	if (len < ROCE_BTH_BYTES || !(roce_opcode[buf[0]].flags & ROCE_F_XRCETH))
+		return len;
+	memmove(buf + ROCE_BTH_BYTES + ROCE_XRCETH_BYTES, buf + ROCE_BTH_BYTES, len - ROCE_BTH_BYTES);
+	return len + ROCE_XRCETH_BYTES;
+}
+
 uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32_t *off)
 {
 	struct rec rec = {.payload_len = pkt->payload_len, .npkts = pkt->npkts, .mtu = pkt->mtu,
 			  .kind = REC_TRAIN, .ce = pkt->ce};
+	uint8_t last[ROCE_HDR_MAX];
 
 	if (!roce_opcode[pkt->opcode].name || pkt->payload_len > TRAIN_MAX || pkt->npkts > UINT16_MAX)
 		return 0;
 	rec.first_len = roce_build_headers(pkt, 0, line + sizeof(rec));
 	if (pkt->npkts > 1) {
-		if (roce_opcode[pkt->opcode].hdr_bytes + roce_opcode[pkt->opcode_last].hdr_bytes >
-		    REC_LINE - sizeof(rec))
+		rec.last_len = build_last(pkt, last);
+		if (sizeof(rec) + rec.first_len + rec.last_len > REC_LINE)
 			return 0;
-		rec.last_len = roce_build_headers(pkt, pkt->npkts - 1,
-						  line + sizeof(rec) + rec.first_len);
+		memcpy(line + sizeof(rec) + rec.first_len, last, rec.last_len);
 	}
 	rec.size = layout(rec.first_len + rec.last_len, rec.payload_len + grh_len(pkt), off);
 	*off += grh_len(pkt);
@@ -76,16 +98,21 @@ uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint32_t len, uint8_t l
 }
 
 /* Takes from the last packet's headers what a train has from its last packet. */
-static int merge_last(const uint8_t *buf, size_t len, uint32_t npkts, struct roce_pkt *pkt)
+static int merge_last(const uint8_t *hdr, size_t len, uint32_t npkts, struct roce_pkt *pkt)
 {
 	uint32_t first = roce_opcode[pkt->opcode].flags, flags;
+	uint8_t buf[REC_LINE] = {0};
 	struct roce_pkt last;
 	unsigned pad;
 
+	if (len > ROCE_HDR_MAX)
+		return -EPROTO;
+	memcpy(buf, hdr, len);
+	len = whole_last(buf, len);
 	if (roce_parse_headers(buf, len, &last, &pad) != (int)len)
 		return -EPROTO;
 	flags = roce_opcode[last.opcode].flags;
-	if ((pkt->opcode ^ last.opcode) & 0xe0 || (first ^ flags) & KIND_MASK ||
+	if ((pkt->opcode ^ last.opcode) & ROCE_TRANSPORT_MASK || (first ^ flags) & KIND_MASK ||
 	    !(first & ROCE_F_PAYLOAD) || first & ROCE_F_END || flags & ROCE_F_START ||
 	    last.psn != psn_add(pkt->psn, npkts - 1) || last.dest_qpn != pkt->dest_qpn ||
 	    last.pkey != pkt->pkey)

@@ -24,7 +24,8 @@ static void same_again(const struct roce_pkt *pkt)
 
 	if (roce_parse_headers(hdr, len, &again, &pad) != (int)len || again.opcode != pkt->opcode ||
 	    again.psn != pkt->psn || again.dest_qpn != pkt->dest_qpn || again.va != pkt->va ||
-	    again.rkey != pkt->rkey || again.dma_len != pkt->dma_len || again.qkey != pkt->qkey)
+	    again.rkey != pkt->rkey || again.dma_len != pkt->dma_len || again.qkey != pkt->qkey ||
+	    again.srqn != pkt->srqn)
 		abort();
 }
 

@@ -19,7 +19,7 @@ static struct roce_pkt sample(unsigned op, uint32_t payload)
 				 .va = 0x0123456789abcdef, .rkey = 0xdeadbeef, .dma_len = 0x80000000,
 				 .swap_add = 0x1122334455667788, .compare = 0x99aabbccddeeff00,
 				 .atomic_orig = 0xfedcba9876543210, .imm = 0x01020304, .syndrome = 0x6c,
-				 .msn = 0x654321, .qkey = 0x80010000, .src_qpn = 0xabcdef,
+				 .msn = 0x654321, .qkey = 0x80010000, .src_qpn = 0xabcdef, .srqn = 0x2468ac,
 				 .payload_len = payload};
 }
 
@@ -58,6 +58,8 @@ static void same(const struct roce_pkt *a, const struct roce_pkt *b)
 		assert_int_equal(a->qkey, b->qkey);
 		assert_int_equal(a->src_qpn, b->src_qpn);
 	}
+	if (f & ROCE_F_XRCETH)
+		assert_int_equal(a->srqn, b->srqn);
 }
 
 static void round_trip(void **state)
@@ -107,7 +109,7 @@ static void round_trip(void **state)
 			assert_int_equal(roce_parse(buf, len, &out), -EPROTO);
 		}
 	}
-	assert_int_equal(known, 23 + 12 + 2 + 1); /* RC, UC, UD, and the CNP */
+	assert_int_equal(known, 23 + 23 + 12 + 2 + 1); /* RC, XRC, UC, UD, and the CNP */
 }
 
 /* opcodes as the specification numbers them, not as our table does */
@@ -119,9 +121,33 @@ static void known_numbers(void **state)
 	assert_string_equal(roce_opcode[0x64].name, "UD_SEND_ONLY");
 	assert_null(roce_opcode[0x15].name);
 	assert_null(roce_opcode[0x2c].name);
+	assert_string_equal(roce_opcode[0xa0].name, "XRC_SEND_FIRST");
+	assert_string_equal(roce_opcode[0xb4].name, "XRC_FETCH_ADD");
+	assert_string_equal(roce_opcode[0xb7].name, "XRC_SEND_ONLY_WITH_INVALIDATE");
+	assert_null(roce_opcode[0xb5].name);
+	assert_null(roce_opcode[0xb8].name);
+	assert_int_equal(roce_opcode[0xa1].hdr_bytes, 16);
+	assert_int_equal(roce_opcode[0xab].hdr_bytes, 36);
+	assert_int_equal(roce_opcode[0xac].hdr_bytes, 32);
+	assert_int_equal(roce_opcode[0xae].hdr_bytes, 12);
+	assert_int_equal(roce_opcode[0xb1].hdr_bytes, 16);
+	assert_int_equal(roce_opcode[0xb3].hdr_bytes, 44);
 	assert_int_equal(roce_opcode[0x13].hdr_bytes, 40);
 	assert_int_equal(roce_opcode[0x0b].hdr_bytes, 32);
 	assert_int_equal(roce_opcode[0x12].hdr_bytes, 24);
+}
+
+/* A14.3: the XRCETH stands right behind the BTH: eight reserved bits, which are not looked at, and the SRQ number */
+static void xrceth(void **state)
+{
+	struct roce_pkt in = sample(0xac, 0), out;
+	uint8_t buf[64] = {0};
+	size_t n = roce_build_headers(&in, 0, buf);
+
+	assert_memory_equal(buf + 12, ((uint8_t[]){0, 0x24, 0x68, 0xac, 0x01, 0x23}), 6);
+	buf[12] = 0xff;
+	assert_int_equal(roce_parse(buf, n, &out), 0);
+	same(&in, &out);
 }
 
 static void pad_past_payload(void **state)
@@ -145,6 +171,9 @@ static void train_opcodes(void **state)
 		{IBV_OPCODE_UC_RDMA_WRITE_FIRST, IBV_OPCODE_UC_RDMA_WRITE_MIDDLE, IBV_OPCODE_UC_RDMA_WRITE_LAST},
 		{IBV_OPCODE_RC_RDMA_WRITE_FIRST, IBV_OPCODE_RC_RDMA_WRITE_MIDDLE,
 		 IBV_OPCODE_RC_RDMA_WRITE_LAST_WITH_IMMEDIATE},
+		{0xa0, 0xa1, 0xa3}, /* XRC SEND, with immediate */
+		{0xa6, 0xa7, 0xa9}, /* XRC WRITE, with immediate */
+		{0xad, 0xae, 0xaf}, /* XRC READ response */
 		{IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST, IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE,
 		 IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST},
 		{IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE, IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE,
@@ -313,7 +342,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(round_trip),	 cmocka_unit_test(known_numbers),
-		cmocka_unit_test(pad_past_payload), cmocka_unit_test(train_opcodes),
+		cmocka_unit_test(xrceth), cmocka_unit_test(pad_past_payload), cmocka_unit_test(train_opcodes),
 		cmocka_unit_test(small_record),	 cmocka_unit_test(noise),
 		cmocka_unit_test(grh_bytes),	 cmocka_unit_test(datagram_records),
 		cmocka_unit_test(psn_circle),
