@@ -23,7 +23,7 @@
 #include "util/lock.h"
 
 /* Kinds of objects that a context owns, in the order in which closing it takes them down. */
-enum ib_kind { IB_QP, IB_MR, IB_AH, IB_SRQ, IB_CQ, IB_PD, IB_KINDS };
+enum ib_kind { IB_QP, IB_MR, IB_AH, IB_SRQ, IB_XRCD, IB_CQ, IB_PD, IB_KINDS };
 
 struct ib_device {
 	char name[64];
@@ -41,6 +41,7 @@ struct ib_device {
 	unsigned num_gids;
 	uint8_t gid[NETDEV_MAX_GIDS][16]; /* by index; all zero: empty */
 	int count[IB_KINDS];
+	struct cds_list_head xrc_domains; /* those of a file */
 };
 
 struct ib_ucontext {
@@ -75,19 +76,32 @@ struct ib_mr {
 	uint32_t lkey, rkey;
 };
 
+/* What an object is made with: it holds a use count of each. */
+struct ib_needs {
+	struct ib_uobject *v[4];
+	unsigned n;
+};
+
+/* an XRC domain, as one of the contexts has it open */
+struct ib_xrcd {
+	struct ib_uobject uobj;
+	struct ib_xrc_domain *domain;
+};
+
 struct ib_srq {
 	struct ib_uobject uobj;
-	struct ib_pd *pd;
+	struct ib_needs needs;
 	struct hca_srq *hca;
+	enum ibv_srq_type srq_type;
 	uint32_t max_wr, max_sge; /* granted */
 };
 
 struct ib_qp {
 	struct ib_uobject uobj;
-	struct ib_pd *pd;
-	struct ib_cq *send_cq, *recv_cq;
-	struct ib_srq *srq;
+	struct ib_needs needs;
 	struct hca_qp *hca;
+	struct hca_qp_open open;
+	struct ib_xrc_tgt *tgt; /* XRC target: the QP proper, which may be open more than once; else NULL */
 	enum ibv_qp_type qp_type;
 	uint32_t qp_num;
 	struct ibv_qp_cap cap; /* granted */
@@ -142,8 +156,14 @@ int ib_create_cq(struct ib_ucontext *ucontext, int cqe, int comp_vector, bool ti
 int ib_resize_cq(struct ib_cq *cq, int cqe);
 int ib_destroy_cq(struct ib_cq *cq);
 
-int ib_create_srq(struct ib_pd *pd, const struct ibv_srq_attr *attr, void *uobject,
-		  struct ib_srq **srq);
+struct ib_srq_init_attr {
+	struct ibv_srq_attr attr;
+	enum ibv_srq_type srq_type;
+	struct ib_xrcd *xrcd; /* these: of XRC's, else NULL */
+	struct ib_cq *cq;
+	void *uobject;
+};
+int ib_create_srq(struct ib_pd *pd, const struct ib_srq_init_attr *init, struct ib_srq **srq);
 int ib_modify_srq(struct ib_srq *srq, const struct ibv_srq_attr *attr, int mask);
 int ib_query_srq(struct ib_srq *srq, struct ibv_srq_attr *attr);
 int ib_destroy_srq(struct ib_srq *srq);
@@ -173,16 +193,35 @@ int ib_mr_write(struct ib_mr *mr, uint64_t offset, const void *src, uint64_t len
 /* its entry in the key table; NULL: of a forked parent */
 const struct faultline_mr *ib_mr_stat(const struct ib_mr *mr);
 
+/* ---- xrc.c ---- */
+
+/* has the device XRC? */
+static inline bool ib_has_xrc(const struct hca_profile *profile)
+{
+	return profile->qp_types & (1u << IBV_QPT_XRC_RECV);
+}
+
+/*
+ * fd -1: a domain of its own; else that of the file, in this process. -EBADF; -EAGAIN: there is none yet, and
+ * no O_CREAT; -EINVAL: there is one, and O_EXCL.
+ */
+int ib_open_xrcd(struct ib_ucontext *ucontext, int fd, int oflags, struct ib_xrcd **xrcd);
+int ib_close_xrcd(struct ib_xrcd *xrcd);
+/* One more QP for the same target of the domain; it lasts until all of them are destroyed. -EINVAL: no such target. */
+int ib_open_qp(struct ib_xrcd *xrcd, enum ibv_qp_type type, uint32_t qp_num, void *uobject, struct ib_qp **qp);
+
 /* ---- qp.c, qp_state.c ---- */
 
 struct ib_qp_init_attr {
 	enum ibv_qp_type qp_type;
 	struct ib_cq *send_cq, *recv_cq;
 	struct ib_srq *srq; /* or NULL */
+	struct ib_xrcd *xrcd; /* of an XRC target */
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
 	void *uobject;
 };
+/* pd: NULL of an XRC target */
 int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_qp **qp);
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *attr, int mask);
 /* all attributes, whatever the mask that was asked for */

@@ -77,6 +77,7 @@ int ib_device_init(struct ib_device *dev, const struct hca_profile *profile, con
 	if (!profile->unspecified)
 		dev->node_guid = make_guid(now.mac, index);
 	fl_mutex_init(&dev->lock, LOCK_CORE);
+	CDS_INIT_LIST_HEAD(&dev->xrc_domains);
 	update_gids(dev, &now);
 	return 0;
 }

@@ -12,6 +12,8 @@
 #include "core/internal.h"
 #include "util/cancel.h"
 
+#define MAX_XRCD 65536 /* no attribute tells it */
+
 static uint32_t next_handle;
 
 static int limit_of(const struct hca_profile *p, enum ib_kind kind)
@@ -25,6 +27,8 @@ static int limit_of(const struct hca_profile *p, enum ib_kind kind)
 		return p->attr.max_ah;
 	case IB_SRQ:
 		return p->attr.max_srq;
+	case IB_XRCD:
+		return MAX_XRCD;
 	case IB_CQ:
 		return p->attr.max_cq;
 	default:
@@ -109,6 +113,34 @@ void ib_uobject_put(struct ib_uobject *uobj)
 	fl_lock(&dev->lock);
 	uobj->usecnt--;
 	fl_unlock(&dev->lock);
+}
+
+void ib_need(struct ib_needs *needs, struct ib_uobject *uobj)
+{
+	if (uobj)
+		needs->v[needs->n++] = uobj;
+}
+
+int ib_needs_get(const struct ib_needs *needs, const struct ib_ucontext *ucontext)
+{
+	struct ib_needs held = {.n = 0};
+	int err;
+
+	for (unsigned i = 0; i < needs->n; i++) {
+		err = ib_uobject_get(needs->v[i], ucontext);
+		if (err) {
+			ib_needs_put(&held);
+			return err;
+		}
+		ib_need(&held, needs->v[i]);
+	}
+	return 0;
+}
+
+void ib_needs_put(const struct ib_needs *needs)
+{
+	for (unsigned i = needs->n; i > 0; i--)
+		ib_uobject_put(needs->v[i - 1]);
 }
 
 /* ---- PD ---- */
@@ -232,13 +264,14 @@ int ib_destroy_cq(struct ib_cq *cq)
 
 /* ---- SRQ ---- */
 
-int ib_create_srq(struct ib_pd *pd, const struct ibv_srq_attr *attr, void *uobject,
-		  struct ib_srq **srq)
+int ib_create_srq(struct ib_pd *pd, const struct ib_srq_init_attr *init, struct ib_srq **srq)
 {
 	NO_CANCEL;
 	struct ib_ucontext *uc = pd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	const struct ibv_device_attr *max = &dev->profile->attr;
+	const struct ibv_srq_attr *attr = &init->attr;
+	struct hca_srq_init hi = {.pd = pd->uobj.handle, .max_wr = attr->max_wr, .uobject = init->uobject};
 	struct ib_srq *s;
 	int err;
 
@@ -257,13 +290,20 @@ int ib_create_srq(struct ib_pd *pd, const struct ibv_srq_attr *attr, void *uobje
 		err = -ENOMEM;
 		goto err_unreserve;
 	}
-	err = ib_uobject_get(&pd->uobj, uc);
+	ib_need(&s->needs, &pd->uobj);
+	if (init->srq_type == IBV_SRQT_XRC) {
+		ib_need(&s->needs, &init->xrcd->uobj);
+		ib_need(&s->needs, &init->cq->uobj);
+		hi.cq = init->cq->hca;
+		hi.xrcd = ib_xrcd_number(init->xrcd);
+	}
+	err = ib_needs_get(&s->needs, uc);
 	if (err)
 		goto err_free;
-	s->pd = pd;
+	s->srq_type = init->srq_type;
 	s->max_wr = attr->max_wr;
-	s->max_sge = attr->max_sge ? attr->max_sge : 1;
-	err = hca_srq_create(dev->hca, pd->uobj.handle, s->max_wr, s->max_sge, uobject, &s->hca);
+	s->max_sge = hi.max_sge = attr->max_sge ? attr->max_sge : 1;
+	err = hca_srq_create(dev->hca, &hi, &s->hca);
 	if (err)
 		goto err_put;
 	ib_uobject_add(&s->uobj, uc, IB_SRQ);
@@ -272,7 +312,7 @@ int ib_create_srq(struct ib_pd *pd, const struct ibv_srq_attr *attr, void *uobje
 	return 0;
 
 err_put:
-	ib_uobject_put(&pd->uobj);
+	ib_needs_put(&s->needs);
 err_free:
 	free(s);
 err_unreserve:
@@ -318,7 +358,7 @@ int ib_destroy_srq(struct ib_srq *srq)
 	if (err)
 		return err;
 	hca_srq_destroy(srq->hca);
-	ib_uobject_put(&srq->pd->uobj);
+	ib_needs_put(&srq->needs);
 	cnt_dec(dev->stat, FL_CNT_srq);
 	free(srq);
 	return 0;

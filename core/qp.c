@@ -29,13 +29,20 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* *cap becomes what is granted: never less than what was asked for */
-static int grant_cap(const struct hca_profile *p, struct ibv_qp_cap *cap, bool has_srq)
+static bool is_xrc(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV;
+}
+
+/* *cap becomes what is granted: never less than what was asked for, of queues that the QP has */
+static int grant_cap(const struct hca_profile *p, struct ibv_qp_cap *cap, const struct ib_qp_init_attr *init)
 {
 	uint32_t max_wr = (uint32_t)p->attr.max_qp_wr, max_sge = (uint32_t)p->attr.max_sge;
 
-	if (has_srq)
+	if (init->srq || is_xrc(init->qp_type))
 		cap->max_recv_wr = cap->max_recv_sge = 0;
+	if (init->qp_type == IBV_QPT_XRC_RECV)
+		cap->max_send_wr = cap->max_send_sge = cap->max_inline_data = 0;
 	if (cap->max_send_wr > max_wr || cap->max_recv_wr > max_wr || cap->max_send_sge > max_sge ||
 	    cap->max_recv_sge > max_sge || cap->max_inline_data > p->max_inline_data)
 		return -EINVAL;
@@ -49,16 +56,36 @@ static int grant_cap(const struct hca_profile *p, struct ibv_qp_cap *cap, bool h
 	return 0;
 }
 
+/* What a QP of this type is made with; of XRC's, what it has not is not looked at, as in the kernel. */
+static void find_needs(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_needs *needs,
+		       struct hca_qp_init *hi)
+{
+	if (init->qp_type == IBV_QPT_XRC_RECV) {
+		ib_need(needs, &init->xrcd->uobj);
+		hi->xrcd = ib_xrcd_number(init->xrcd);
+		return;
+	}
+	ib_need(needs, &pd->uobj);
+	ib_need(needs, &init->send_cq->uobj);
+	hi->pd = pd->uobj.handle;
+	hi->send_cq = init->send_cq->hca;
+	if (init->qp_type == IBV_QPT_XRC_SEND)
+		return;
+	ib_need(needs, &init->recv_cq->uobj);
+	hi->recv_cq = init->recv_cq->hca;
+	if (init->srq) {
+		ib_need(needs, &init->srq->uobj);
+		hi->srq = init->srq->hca;
+	}
+}
+
 int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_qp **qp)
 {
 	NO_CANCEL;
-	struct ib_ucontext *uc = pd->uobj.ucontext;
+	struct ib_ucontext *uc = pd ? pd->uobj.ucontext : init->xrcd->uobj.ucontext;
 	struct ib_device *dev = uc->device;
 	const struct hca_profile *p = dev->profile;
-	struct hca_qp_init hi = {.type = init->qp_type, .pd = pd->uobj.handle, .cap = init->cap,
-				 .sq_sig_all = init->sq_sig_all, .uobject = init->uobject};
-	struct ib_uobject *needs[4];
-	unsigned held = 0, n = 0;
+	struct hca_qp_init hi = {.type = init->qp_type, .cap = init->cap, .sq_sig_all = init->sq_sig_all};
 	struct ib_qp *q;
 	int err;
 
@@ -66,9 +93,11 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 		return -EIO;
 	if ((unsigned)init->qp_type >= 32 || !(p->qp_types & (1u << init->qp_type)))
 		return -(p->qp_type_refused ? p->qp_type_refused : EOPNOTSUPP);
-	if (!init->send_cq || !init->recv_cq)
+	if (init->qp_type != IBV_QPT_XRC_RECV && (!pd || !init->send_cq))
 		return -EINVAL;
-	err = grant_cap(p, &hi.cap, init->srq);
+	if (!is_xrc(init->qp_type) && (!init->recv_cq || (init->srq && init->srq->srq_type == IBV_SRQT_XRC)))
+		return -EINVAL;
+	err = grant_cap(p, &hi.cap, init);
 	if (err)
 		return err;
 
@@ -80,19 +109,13 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 		err = -ENOMEM;
 		goto err_unreserve;
 	}
-	needs[n++] = &pd->uobj;
-	needs[n++] = &init->send_cq->uobj;
-	needs[n++] = &init->recv_cq->uobj;
-	if (init->srq)
-		needs[n++] = &init->srq->uobj;
-	for (; held < n; held++) {
-		err = ib_uobject_get(needs[held], uc);
-		if (err)
-			goto err_put;
-	}
-	hi.send_cq = init->send_cq->hca;
-	hi.recv_cq = init->recv_cq->hca;
-	hi.srq = init->srq ? init->srq->hca : NULL;
+	q->qp_type = init->qp_type;
+	find_needs(pd, init, &q->needs, &hi);
+	err = ib_needs_get(&q->needs, uc);
+	if (err)
+		goto err_free;
+	q->open.uobject = init->uobject;
+	hi.open = &q->open;
 	fl_lock(&dev->lock);
 	hi.port_mtu = 128u << ib_mtu_of_netdev(dev->netdev.mtu);
 	fl_unlock(&dev->lock);
@@ -100,11 +123,11 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 	if (err)
 		goto err_put;
 
-	q->pd = pd;
-	q->send_cq = init->send_cq;
-	q->recv_cq = init->recv_cq;
-	q->srq = init->srq;
-	q->qp_type = init->qp_type;
+	if (q->qp_type == IBV_QPT_XRC_RECV) {
+		err = ib_xrc_tgt_create(init->xrcd, q);
+		if (err)
+			goto err_destroy;
+	}
 	q->qp_num = hca_qp_num(q->hca);
 	q->cap = hi.cap;
 	q->sq_sig_all = init->sq_sig_all;
@@ -114,9 +137,11 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 	*qp = q;
 	return 0;
 
+err_destroy:
+	hca_qp_destroy(q->hca);
 err_put:
-	while (held--)
-		ib_uobject_put(needs[held]);
+	ib_needs_put(&q->needs);
+err_free:
 	free(q);
 err_unreserve:
 	ib_unreserve(dev, IB_QP);
@@ -179,6 +204,16 @@ static void listen_to_all(struct ib_device *dev)
 	}
 }
 
+/* What an XRC QP, which is half a connection, does not have and may be given nevertheless, as in the kernel's uverbs. */
+static int ignored_attr(enum ibv_qp_type type)
+{
+	if (type == IBV_QPT_XRC_SEND)
+		return IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	if (type == IBV_QPT_XRC_RECV)
+		return IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+	return 0;
+}
+
 int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask)
 {
 	NO_CANCEL;
@@ -189,6 +224,7 @@ int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask
 
 	if (!ib_ucontext_alive(qp->uobj.ucontext))
 		return -EIO;
+	mask &= ~ignored_attr(qp->qp_type);
 	hca_qp_query(qp->hca, &now);
 	/* the consumer's idea of the current state must be right: it may have missed an error */
 	if ((mask & IBV_QP_CUR_STATE) && attr.cur_qp_state != now.qp_state)
@@ -227,12 +263,9 @@ int ib_destroy_qp(struct ib_qp *qp)
 	err = ib_uobject_remove(&qp->uobj, IB_QP);
 	if (err)
 		return err;
-	hca_qp_destroy(qp->hca);
-	if (qp->srq)
-		ib_uobject_put(&qp->srq->uobj);
-	ib_uobject_put(&qp->recv_cq->uobj);
-	ib_uobject_put(&qp->send_cq->uobj);
-	ib_uobject_put(&qp->pd->uobj);
+	if (!qp->tgt || ib_xrc_tgt_close(qp))
+		hca_qp_destroy(qp->hca);
+	ib_needs_put(&qp->needs);
 	cnt_dec(dev->stat, FL_CNT_qp);
 	free(qp);
 	return 0;

@@ -6,7 +6,7 @@
  */
 #include "core/core.h"
 
-enum transport { T_RC, T_UC, T_UD, T_NUM };
+enum transport { T_RC, T_UC, T_UD, T_XRC_INI, T_XRC_TGT, T_NUM };
 
 struct transition {
 	enum ibv_qp_state from, to;
@@ -24,32 +24,40 @@ struct transition {
 #define RTS_UC (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT)
 #define RTS_RC (RTS_UC | IBV_QP_MIN_RNR_TIMER)
 #define RTS_UD (IBV_QP_CUR_STATE | IBV_QP_QKEY)
+#define RTR_CON (IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX)
+#define SQD_CON (IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | ALT)
 
 static const struct transition table[] = {
 	{IBV_QPS_RESET, IBV_QPS_INIT,
-	 .required = {[T_RC] = INIT_CON, [T_UC] = INIT_CON, [T_UD] = INIT_UD}},
+	 .required = {[T_RC] = INIT_CON, [T_UC] = INIT_CON, [T_UD] = INIT_UD, [T_XRC_INI] = INIT_CON,
+		      [T_XRC_TGT] = INIT_CON}},
 	{IBV_QPS_INIT, IBV_QPS_INIT,
-	 .optional = {[T_RC] = INIT_CON, [T_UC] = INIT_CON, [T_UD] = INIT_UD}},
+	 .optional = {[T_RC] = INIT_CON, [T_UC] = INIT_CON, [T_UD] = INIT_UD, [T_XRC_INI] = INIT_CON,
+		      [T_XRC_TGT] = INIT_CON}},
 	{IBV_QPS_INIT, IBV_QPS_RTR,
-	 .required = {[T_RC] = CONNECT | RC_RESP, [T_UC] = CONNECT},
-	 .optional = {[T_RC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-		      [T_UC] = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX,
-		      [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	 .required = {[T_RC] = CONNECT | RC_RESP, [T_UC] = CONNECT, [T_XRC_INI] = CONNECT,
+		      [T_XRC_TGT] = CONNECT | RC_RESP},
+	 .optional = {[T_RC] = RTR_CON, [T_UC] = RTR_CON, [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY,
+		      [T_XRC_INI] = RTR_CON, [T_XRC_TGT] = RTR_CON}},
 	{IBV_QPS_RTR, IBV_QPS_RTS,
-	 .required = {[T_RC] = RC_REQ | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN},
-	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD}},
+	 .required = {[T_RC] = RC_REQ | IBV_QP_SQ_PSN, [T_UC] = IBV_QP_SQ_PSN, [T_UD] = IBV_QP_SQ_PSN,
+		      [T_XRC_INI] = RC_REQ | IBV_QP_SQ_PSN, [T_XRC_TGT] = IBV_QP_TIMEOUT | IBV_QP_SQ_PSN},
+	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD, [T_XRC_INI] = RTS_UC,
+		      [T_XRC_TGT] = RTS_RC}},
 	{IBV_QPS_RTS, IBV_QPS_RTS,
-	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD}},
+	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD, [T_XRC_INI] = RTS_UC,
+		      [T_XRC_TGT] = RTS_RC}},
 	{IBV_QPS_RTS, IBV_QPS_SQD,
 	 .optional = {[T_RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY, [T_UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
-		      [T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+		      [T_UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY, [T_XRC_INI] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+		      [T_XRC_TGT] = IBV_QP_EN_SQD_ASYNC_NOTIFY}},
 	{IBV_QPS_SQD, IBV_QPS_RTS,
-	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD}},
+	 .optional = {[T_RC] = RTS_RC, [T_UC] = RTS_UC, [T_UD] = RTS_UD, [T_XRC_INI] = RTS_UC,
+		      [T_XRC_TGT] = RTS_RC}},
 	{IBV_QPS_SQD, IBV_QPS_SQD,
-	 .optional = {[T_RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS |
-			       RC_REQ | RC_RESP | ALT,
-		      [T_UC] = IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | ALT,
-		      [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+	 .optional = {[T_RC] = IBV_QP_PORT | SQD_CON | RC_REQ | RC_RESP, [T_UC] = SQD_CON,
+		      [T_UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY, [T_XRC_INI] = IBV_QP_PORT | SQD_CON | RC_REQ,
+		      [T_XRC_TGT] = IBV_QP_PORT | SQD_CON | IBV_QP_TIMEOUT | RC_RESP}},
 	{IBV_QPS_SQE, IBV_QPS_RTS,
 	 .optional = {[T_UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [T_UD] = RTS_UD}},
 };
@@ -63,6 +71,10 @@ static int transport_of(enum ibv_qp_type type)
 		return T_UC;
 	case IBV_QPT_UD:
 		return T_UD;
+	case IBV_QPT_XRC_SEND:
+		return T_XRC_INI;
+	case IBV_QPT_XRC_RECV:
+		return T_XRC_TGT;
 	default:
 		return -1;
 	}

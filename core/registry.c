@@ -71,6 +71,7 @@ static void fork_child(void)
 
 		/* another thread of the parent may have held it */
 		fl_mutex_init(&dev->lock, LOCK_CORE);
+		CDS_INIT_LIST_HEAD(&dev->xrc_domains);
 		dev->hca = NULL;
 		dev->stat = NULL;
 		dev->umem.stat = NULL;
@@ -304,6 +305,9 @@ static void destroy_leftover(struct ib_uobject *uobj, enum ib_kind kind)
 	case IB_SRQ:
 		ib_destroy_srq((struct ib_srq *)uobj);
 		break;
+	case IB_XRCD:
+		ib_close_xrcd((struct ib_xrcd *)uobj);
+		break;
 	case IB_CQ:
 		ib_destroy_cq((struct ib_cq *)uobj);
 		break;
@@ -315,7 +319,7 @@ static void destroy_leftover(struct ib_uobject *uobj, enum ib_kind kind)
 int ib_close_device(struct ib_ucontext *ucontext)
 {
 	NO_CANCEL;
-	static const char *const names[IB_KINDS] = {"QP", "MR", "AH", "SRQ", "CQ", "PD"};
+	static const char *const names[IB_KINDS] = {"QP", "MR", "AH", "SRQ", "XRC domain", "CQ", "PD"};
 	struct ib_device *dev = ucontext->device;
 
 	if (!ib_ucontext_alive(ucontext))

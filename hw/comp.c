@@ -124,7 +124,11 @@ static void nak(struct hca_qp *qp, const struct roce_pkt *pkt)
 	case AETH_NAK_REM_ACC_ERR:
 		qp_error(qp, IBV_WC_REM_ACCESS_ERR, pkt->syndrome);
 		break;
-	default: /* remote operational, and the codes that only RD has */
+	case AETH_NAK_INVALID_RD_REQ: /* XRC has taken it over from RD */
+		qp_error(qp, qp->type == IBV_QPT_XRC_SEND ? IBV_WC_REM_INV_RD_REQ_ERR : IBV_WC_REM_OP_ERR,
+			 pkt->syndrome);
+		break;
+	default: /* remote operational, and what is reserved */
 		qp_error(qp, IBV_WC_REM_OP_ERR, pkt->syndrome);
 		break;
 	}

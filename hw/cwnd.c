@@ -97,7 +97,7 @@ void cwnd_marked(struct hca_qp *qp)
 	uint64_t now = now_ns();
 
 	cnt_inc(qp->dev->stat, FL_CNT_rx_ecn_marked);
-	if (qp->type != IBV_QPT_RC || !qp->path || now - qp->req.cwnd.cnp_at < CNP_EVERY)
+	if (!qp_reliable(qp) || !qp->path || now - qp->req.cwnd.cnp_at < CNP_EVERY)
 		return;
 	qp->req.cwnd.cnp_at = now;
 	/* one that finds no room is not worth keeping: what goes on will be marked again */

@@ -38,7 +38,7 @@ static struct faultline_qp *entry(const struct hca_qp *qp)
 {
 	const struct seg *seg = qp->dev->node->seg;
 
-	return (struct faultline_qp *)seg_ptr(seg, seg->s->qp_table) + qp->index;
+	return (struct faultline_qp *)seg_ptr(seg, seg->s->qp_table) + qp->n.index;
 }
 
 void direct_withdraw(struct hca_qp *qp)

@@ -15,6 +15,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <urcu/list.h>
 #include "hw/profile.h"
 #include "net/net.h"
 #include "umem/umem.h"
@@ -113,15 +114,22 @@ int hca_mr_advise(struct hca_dev *dev, uint32_t pd, enum ibv_advise_mr_advice ad
 
 /* ---- queue pairs ---- */
 
+/* One that is told of a QP's events. A QP has one, the target of an XRC domain as many as have it open. */
+struct hca_qp_open {
+	struct cds_list_head node;
+	void *uobject;
+};
+
 struct hca_qp_init {
 	enum ibv_qp_type type;
 	uint32_t pd;
-	struct hca_cq *send_cq, *recv_cq;
+	struct hca_cq *send_cq, *recv_cq; /* XRC: an initiator has no recv_cq, a target neither, nor a PD */
 	struct hca_srq *srq; /* or NULL */
+	uint32_t xrcd; /* XRC target: number of its domain */
 	struct ibv_qp_cap cap; /* granted: core has rounded it */
 	bool sq_sig_all;
 	uint32_t port_mtu; /* bytes: the longest datagram */
-	void *uobject;
+	struct hca_qp_open *open; /* the first; of the caller's memory */
 };
 
 /* -EAGAIN: no QPN is left; -EOPNOTSUPP: no such transport here. Starts the engine when it is the first. */
@@ -142,8 +150,11 @@ void hca_listen(struct hca_dev *dev, const uint8_t gid[16]);
  */
 int hca_attach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
 void hca_detach_mcast(struct hca_qp *qp, const uint8_t gid[16], int ifindex);
-/* its CQEs that are still in a CQ are removed, as the specification says; when it returns no event of it
- * is being told, nor will be */
+/* one more is told of its events; one less: when it returns no event is being told to it, nor will be */
+void hca_qp_open(struct hca_qp *qp, struct hca_qp_open *open);
+void hca_qp_close(struct hca_qp *qp, struct hca_qp_open *open);
+/* its CQEs that are still in a CQ are removed, as the specification says, but for those of an XRC target, which
+ * are in the CQs of SRQs; when it returns no event of it is being told, nor will be */
 void hca_qp_destroy(struct hca_qp *qp);
 
 /* As ibv_post_send() and ibv_post_recv(): 0 or a POSITIVE errno, *bad the first not posted. EINVAL: state,
@@ -155,11 +166,22 @@ int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 
 /* ---- shared receive queues ---- */
 
-int hca_srq_create(struct hca_dev *dev, uint32_t pd, uint32_t max_wr, uint32_t max_sge, void *uobject,
-		   struct hca_srq **srq);
+struct hca_srq_init {
+	uint32_t pd;
+	uint32_t max_wr, max_sge;
+	struct hca_cq *cq; /* XRC: where its receives complete; NULL: it is an ordinary one */
+	uint32_t xrcd;	   /* XRC: number of its domain */
+	void *uobject;
+};
+/* -EAGAIN: no number is left */
+int hca_srq_create(struct hca_dev *dev, const struct hca_srq_init *init, struct hca_srq **srq);
+uint32_t hca_srq_num(const struct hca_srq *srq);
 int hca_srq_modify(struct hca_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void hca_srq_query(struct hca_srq *srq, struct ibv_srq_attr *attr);
-/* no QP uses it any more; when it returns no event of it is being told, nor will be */
+/*
+ * No QP uses it any more; XRC targets may, and what they were receiving into it fails. When it returns no event
+ * of it is being told, nor will be.
+ */
 void hca_srq_destroy(struct hca_srq *srq);
 int hca_post_srq_recv(struct hca_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 

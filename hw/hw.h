@@ -36,6 +36,30 @@
 
 #define GRH_BYTES 40 /* before a datagram's data */
 
+/* ---- numbers.c ---- */
+
+/* first member of what has a number */
+struct numbered {
+	uint32_t index;
+	bool claimed; /* under the table's lock */
+};
+
+struct numbers {
+	struct fl_mutex lock; /* LOCK_CORE: handing them out */
+	uint32_t next;
+	struct numbered *_Atomic v[QP_MAX];
+};
+
+/* NULL: all are in use, or no memory. Of a new object init() makes what stays, such as its lock. */
+struct numbered *number_claim(struct numbers *t, size_t size, void (*init)(struct numbered *));
+void number_release(struct numbers *t, struct numbered *n);
+/* What a number's index has, or had: the caller looks whether it is still that number's. NULL: never any. */
+static inline struct numbered *number_get(const struct numbers *t, uint32_t number)
+{
+	/* pairs with the store in number_claim() */
+	return atomic_load_explicit(&t->v[number & (QP_MAX - 1)], memory_order_seq_cst);
+}
+
 struct hca_timer_heap {
 	struct fl_mutex lock;
 	struct hca_qp *v[QP_MAX + 1]; /* from 1 on */
@@ -47,9 +71,7 @@ struct hca_node {
 	const struct fl_config *cfg;
 	struct seg *seg;
 	struct net *net;
-	struct hca_qp *_Atomic qp[QP_MAX];
-	struct fl_mutex qp_lock; /* handing out QPNs; LOCK_CORE */
-	uint32_t qp_next;
+	struct numbers qps, srqs;
 	struct hca_timer_heap timers;
 	struct hca_engine *engine;
 	struct hca_mcast {
@@ -174,19 +196,34 @@ struct hca_rq {
 };
 
 struct hca_srq {
+	struct numbered n;
+	_Atomic uint32_t srqn; /* 0: not in use. Of XRC's: read by QPs that name it, under LOCK_QP */
 	struct hca_dev *dev;
 	void *uobject;
 	uint32_t pd;
 	struct hca_rq rq;
 	uint32_t limit;
+	struct hca_cq *cq; /* of XRC's; NULL: it is none */
+	uint32_t xrcd;
 };
 
 int rq_init(struct hca_rq *rq, uint32_t depth, uint32_t max_sge);
 void rq_destroy(struct hca_rq *rq);
+/* the same but for the lock, which stays */
+int rq_alloc(struct hca_rq *rq, uint32_t depth, uint32_t max_sge);
+void rq_free(struct hca_rq *rq);
 /* takes the oldest into *wqe (room for max_sge SGEs): 0 or -ENOENT; *left what remains */
 int rq_take(struct hca_rq *rq, struct recv_wqe *wqe, uint32_t *left);
 int rq_post(struct hca_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ---- srq.c ---- */
+
 void srq_taken(struct hca_srq *srq, uint32_t left);
+/*
+ * The SRQ of this number, if it is one of the QP's XRC domain; NULL: it is not. Good while the QP stays locked,
+ * and after that while it is in resp.srq: who destroys it takes it out of there. QP locked.
+ */
+struct hca_srq *srq_find(const struct hca_qp *qp, uint32_t srqn);
 
 /* ---- qp.c ---- */
 
@@ -197,6 +234,7 @@ struct send_wqe {
 	bool signaled, fence, solicited, inline_data;
 	bool started; /* has its PSNs */
 	__be32 imm;
+	uint32_t srqn; /* XRC: where it goes */
 	union {
 		uint32_t rkey;
 		uint32_t qkey; /* UD */
@@ -257,9 +295,8 @@ struct saved_atomic {
 };
 
 struct hca_qp {
+	struct numbered n;
 	struct fl_mutex lock;
-	uint32_t index;
-	bool claimed; /* under node->qp_lock */
 	uint32_t qpn; /* 0: not in use */
 	uint32_t generation; /* moves when what was under way is void: RESET, ERR, destroyed */
 	struct hca_dev *dev;
@@ -267,8 +304,9 @@ struct hca_qp {
 	uint32_t pd;
 	struct hca_cq *send_cq, *recv_cq;
 	struct hca_srq *srq;
+	uint32_t xrcd; /* XRC target: its domain */
 	struct hca_rq rq;
-	void *uobject;
+	struct cds_list_head opens; /* struct hca_qp_open: who is told of its events */
 	struct ibv_qp_cap cap;
 	bool sq_sig_all;
 	_Atomic(enum ibv_qp_state) state; /* changed under the lock; posting reads it without */
@@ -311,6 +349,7 @@ struct hca_qp {
 		uint32_t msn;
 		bool in_msg;
 		uint32_t msg_kind; /* ROCE_F_SEND or ROCE_F_WRITE */
+		struct hca_srq *srq; /* XRC: that of the message, or of the receive WQE that is held; else NULL */
 		uint64_t va;
 		uint32_t rkey;
 		uint64_t offset;    /* bytes of the message so far */
@@ -327,7 +366,7 @@ struct hca_qp {
 		struct {
 			bool active, dup;
 			uint64_t va;
-			uint32_t rkey, len, off, psn;
+			uint32_t pd, rkey, len, off, psn;
 		} read;
 		bool atomic_owed; /* an atomic's answer found no room */
 		uint64_t atomic_orig;
@@ -388,9 +427,50 @@ static inline bool wqe_is_atomic(const struct send_wqe *w)
 /* the transport's part of an opcode */
 static inline uint8_t qp_transport(const struct hca_qp *qp)
 {
-	return qp->type == IBV_QPT_UC	? IBV_OPCODE_UC
-	       : qp->type == IBV_QPT_UD ? IBV_OPCODE_UD
-					: IBV_OPCODE_RC;
+	switch (qp->type) {
+	case IBV_QPT_UC:
+		return IBV_OPCODE_UC;
+	case IBV_QPT_UD:
+		return IBV_OPCODE_UD;
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+		return IBV_OPCODE_XRC;
+	default:
+		return IBV_OPCODE_RC;
+	}
+}
+
+/* Its packets are acknowledged. XRC is the reliable connection, cut into a QP that asks and one that answers. */
+static inline bool qp_reliable(const struct hca_qp *qp)
+{
+	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+}
+
+/* Does it execute requests, and does it send any? */
+static inline bool qp_responds(const struct hca_qp *qp)
+{
+	return qp->type != IBV_QPT_XRC_SEND;
+}
+
+static inline bool qp_requests(const struct hca_qp *qp)
+{
+	return qp->type != IBV_QPT_XRC_RECV;
+}
+
+/* where receives of the message at hand come from, where they complete, and what memory it may name */
+static inline struct hca_srq *resp_srq(const struct hca_qp *qp)
+{
+	return qp->type == IBV_QPT_XRC_RECV ? qp->resp.srq : qp->srq;
+}
+
+static inline struct hca_cq *resp_cq(const struct hca_qp *qp)
+{
+	return qp->type == IBV_QPT_XRC_RECV ? qp->resp.srq->cq : qp->recv_cq;
+}
+
+static inline uint32_t resp_pd(const struct hca_qp *qp)
+{
+	return qp->type == IBV_QPT_XRC_RECV ? qp->resp.srq->pd : qp->pd;
 }
 
 /* Finds and locks; NULL: no such QP. */
@@ -434,6 +514,8 @@ void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
 void resp_resume(struct hca_qp *qp);
 void resp_send_ack(struct hca_qp *qp);
 void resp_reset(struct hca_qp *qp);
+/* resp.srq is being destroyed: the message that goes to it fails (resp_xrc.c). */
+void resp_srq_gone(struct hca_qp *qp);
 /* the receive WQE that the next message goes to is in resp.wqe: 0 or -ENOENT */
 int resp_take_wqe(struct hca_qp *qp);
 static inline bool resp_listens(const struct hca_qp *qp)

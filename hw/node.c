@@ -32,19 +32,26 @@ static bool train_ok(const struct roce_pkt *pkt)
 	       pkt->payload_len <= full && pkt->payload_len > full - pkt->mtu;
 }
 
+/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
+static bool addressed(const struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	bool request = roce_opcode[pkt->opcode].flags & ROCE_F_REQ;
+
+	return (pkt->opcode & ROCE_TRANSPORT_MASK) == qp_transport(qp) && (pkt->pkey & 0x7fff) == 0x7fff &&
+	       (qp->path || qp->ud) && (request ? qp_responds(qp) : qp_requests(qp));
+}
+
 static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce_pkt *pkt)
 {
 	struct hca_qp *qp = qp_lookup_lock(qpn);
 
-	if (qp && pkt->opcode == ROCE_OPCODE_CNP && qp->type == IBV_QPT_RC && qp->path) {
+	if (qp && pkt->opcode == ROCE_OPCODE_CNP && qp_reliable(qp) && qp->path) {
 		cnt_inc(qp->dev->stat, FL_CNT_rp_cnp_handled);
 		cwnd_reduce(qp);
 		qp_unlock(qp);
 		return;
 	}
-	/* 9.6.1: the opcode's transport is the QP's; the partition key is the default one, full or limited */
-	if (!qp || (pkt->opcode & 0xe0) != qp_transport(qp) || (pkt->pkey & 0x7fff) != 0x7fff ||
-	    (!qp->path && !qp->ud)) {
+	if (!qp || !addressed(qp, pkt)) {
 		cnt_inc(qp ? qp->dev->stat : stat, FL_CNT_rx_unknown_qp);
 		if (qp)
 			qp_unlock(qp);
@@ -132,7 +139,8 @@ int hca_node_start(const struct fl_config *cfg, struct seg *seg)
 	node->cfg = cfg;
 	node->seg = seg;
 	node->timers.wake_at = UINT64_MAX;
-	fl_mutex_init(&node->qp_lock, LOCK_CORE);
+	fl_mutex_init(&node->qps.lock, LOCK_CORE);
+	fl_mutex_init(&node->srqs.lock, LOCK_CORE);
 	fl_mutex_init(&node->timers.lock, LOCK_TIMER);
 	fl_mutex_init(&node->mcast.lock, LOCK_LEAF);
 	if (!provoke_parse(cfg->provoke, &p))
@@ -185,7 +193,7 @@ __attribute__((destructor)) static void last_acks(void)
 	if (!node || fl_locks_held)
 		return; /* exit() in a signal handler, on top of one of our functions */
 	for (i = 0; i < QP_MAX; i++) {
-		qp = atomic_load_explicit(&node->qp[i], memory_order_acquire);
+		qp = (struct hca_qp *)number_get(&node->qps, i);
 		if (!qp || !fl_trylock(&qp->lock))
 			continue;
 		resp_send_ack(qp);

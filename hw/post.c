@@ -21,12 +21,12 @@ static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint6
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 		break;
 	case IBV_WR_RDMA_READ:
-		if ((wr->send_flags & IBV_SEND_INLINE) || !qp->attr.max_rd_atomic)
+		if (!qp_reliable(qp) || (wr->send_flags & IBV_SEND_INLINE) || !qp->attr.max_rd_atomic)
 			return EINVAL;
 		break;
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		if (qp->dev->profile->attr.atomic_cap == IBV_ATOMIC_NONE ||
+		if (!qp_reliable(qp) || qp->dev->profile->attr.atomic_cap == IBV_ATOMIC_NONE ||
 		    (wr->send_flags & IBV_SEND_INLINE) || !qp->attr.max_rd_atomic)
 			return EINVAL;
 		if ((wr->wr.atomic.remote_addr & 7) || wr->num_sge != 1 || wr->sg_list[0].length < 8)
@@ -84,6 +84,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		.inline_data = wr->send_flags & IBV_SEND_INLINE,
 		.imm = wr->imm_data,
 		.length = length,
+		.srqn = qp->type == IBV_QPT_XRC_SEND ? wr->qp_type.xrc.remote_srqn & ROCE_QPN_MASK : 0,
 	};
 	if (qp->ud) {
 		ud_fill_wqe(qp, w, wr);
@@ -101,7 +102,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		copy_inline(w, wr);
 	else if (wr->num_sge)
 		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof(w->sge[0]));
-	w->dammed = fault_model->dams && qp->type == IBV_QPT_RC && (qp->req.rnr_wait || qp->req.ask_again_at);
+	w->dammed = fault_model->dams && qp_reliable(qp) && (qp->req.rnr_wait || qp->req.ask_again_at);
 	qp->sq_head++;
 	return 0;
 }

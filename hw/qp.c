@@ -89,8 +89,7 @@ struct hca_qp *qp_lookup_lock(uint32_t qpn)
 
 	if (!node || qpn >> QP_INDEX_BITS != net_slot(node->net))
 		return NULL;
-	/* pairs with the release store in qp_claim(): the struct is initialised when it can be seen */
-	qp = atomic_load_explicit(&node->qp[qpn & (QP_MAX - 1)], memory_order_acquire);
+	qp = (struct hca_qp *)number_get(&node->qps, qpn);
 	if (!qp)
 		return NULL;
 	fl_lock(&qp->lock);
@@ -107,51 +106,36 @@ void qp_unlock(struct hca_qp *qp)
 
 void qp_event(struct hca_qp *qp, enum ibv_event_type event)
 {
-	hca_event_ops.qp_async(qp->uobject, event);
+	struct hca_qp_open *open;
+
+	cds_list_for_each_entry (open, &qp->opens, node)
+		hca_event_ops.qp_async(open->uobject, event);
 }
 
-/* An unused QP, its index claimed: numbers go round, so that one is not used again at once. */
-static struct hca_qp *qp_claim(struct hca_node *node)
+void hca_qp_open(struct hca_qp *qp, struct hca_qp_open *open)
 {
-	struct hca_qp *qp = NULL;
-	uint32_t i, index;
-
-	fl_lock(&node->qp_lock);
-	for (i = 0; i < QP_MAX - QP_FIRST; i++) {
-		index = QP_FIRST + (node->qp_next + i) % (QP_MAX - QP_FIRST);
-		qp = atomic_load_explicit(&node->qp[index], memory_order_relaxed);
-		if (!qp) {
-			qp = calloc(1, sizeof(*qp));
-			if (!qp)
-				break;
-			fl_mutex_init(&qp->lock, LOCK_QP);
-			qp->index = index;
-			qp->claimed = true;
-			atomic_store_explicit(&node->qp[index], qp, memory_order_release);
-			break;
-		}
-		if (!qp->claimed) {
-			qp->claimed = true;
-			break;
-		}
-		qp = NULL;
-	}
-	if (qp)
-		node->qp_next = qp->index - QP_FIRST + 1;
-	fl_unlock(&node->qp_lock);
-	return qp;
+	fl_lock(&qp->lock);
+	cds_list_add_tail(&open->node, &qp->opens);
+	fl_unlock(&qp->lock);
 }
 
-static void qp_unclaim(struct hca_node *node, struct hca_qp *qp)
+void hca_qp_close(struct hca_qp *qp, struct hca_qp_open *open)
 {
-	fl_lock(&node->qp_lock);
-	qp->claimed = false;
-	fl_unlock(&node->qp_lock);
+	fl_lock(&qp->lock);
+	cds_list_del(&open->node);
+	fl_unlock(&qp->lock);
+}
+
+static void qp_init(struct numbered *n)
+{
+	struct hca_qp *qp = (struct hca_qp *)n;
+
+	fl_mutex_init(&qp->lock, LOCK_QP);
 }
 
 static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
 {
-	uint32_t room = init->cap.max_send_sge * sizeof(struct ibv_sge);
+	uint32_t room = init->cap.max_send_sge * sizeof(struct ibv_sge), recv_sge = init->cap.max_recv_sge;
 
 	if (room < init->cap.max_inline_data)
 		room = init->cap.max_inline_data;
@@ -161,9 +145,11 @@ static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
 	qp->sq = calloc((size_t)qp->sq_mask + 1, qp->sq_stride);
 	qp->num_saved_max = qp->dev->profile->attr.max_qp_rd_atom;
 	qp->resp.atomics = calloc(qp->num_saved_max, sizeof(*qp->resp.atomics));
-	qp->resp.wqe = calloc(1, sizeof(struct recv_wqe) +
-				 (init->srq ? init->srq->rq.max_sge : init->cap.max_recv_sge) *
-					 sizeof(struct ibv_sge));
+	if (init->srq)
+		recv_sge = init->srq->rq.max_sge;
+	else if (init->type == IBV_QPT_XRC_RECV) /* of any SRQ that there may be */
+		recv_sge = qp->dev->profile->attr.max_srq_sge;
+	qp->resp.wqe = calloc(1, sizeof(struct recv_wqe) + recv_sge * sizeof(struct ibv_sge));
 	if (rq_init(&qp->rq, init->srq ? 0 : init->cap.max_recv_wr, init->cap.max_recv_sge) ||
 	    !qp->sq || !qp->resp.atomics || !qp->resp.wqe)
 		return -ENOMEM;
@@ -196,12 +182,13 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 
 	if (!hca_dev_alive(dev))
 		return -EIO;
-	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD)
+	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD &&
+	    init->type != IBV_QPT_XRC_SEND && init->type != IBV_QPT_XRC_RECV)
 		return -EOPNOTSUPP;
 	rc = engine_start(node);
 	if (rc)
 		return rc;
-	qp = qp_claim(node);
+	qp = (struct hca_qp *)number_claim(&node->qps, sizeof(*qp), qp_init);
 	if (!qp)
 		return -EAGAIN;
 	fl_lock(&qp->lock);
@@ -211,9 +198,9 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 	qp->send_cq = init->send_cq;
 	qp->recv_cq = init->recv_cq;
 	qp->srq = init->srq;
+	qp->xrcd = init->xrcd;
 	qp->cap = init->cap;
 	qp->sq_sig_all = init->sq_sig_all;
-	qp->uobject = init->uobject;
 	qp->port_mtu = init->port_mtu;
 	qp->state = IBV_QPS_RESET;
 	memset(&qp->attr, 0, sizeof(qp->attr));
@@ -221,13 +208,15 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 	if (rc) {
 		qp_free_queues(qp);
 		fl_unlock(&qp->lock);
-		qp_unclaim(node, qp);
+		number_release(&node->qps, &qp->n);
 		return rc;
 	}
+	CDS_INIT_LIST_HEAD(&qp->opens);
+	cds_list_add_tail(&init->open->node, &qp->opens);
 	pkt_queue_init(&qp->backlog);
 	pkt_queue_init(&qp->answers);
 	qp_reset(qp);
-	qp->qpn = net_slot(node->net) << QP_INDEX_BITS | qp->index;
+	qp->qpn = net_slot(node->net) << QP_INDEX_BITS | qp->n.index;
 	fl_unlock(&qp->lock);
 	*out = qp;
 	return 0;
@@ -286,7 +275,7 @@ static void flush_recv(struct hca_qp *qp, uint64_t wr_id)
 			    .opcode = IBV_WC_RECV,
 			    .qp_num = qp->qpn};
 
-	hca_cq_push(qp->recv_cq, &wc, false);
+	hca_cq_push(resp_cq(qp), &wc, false);
 }
 
 /* Everything in both queues completes as flushed. Locked, in ERR. */
@@ -301,6 +290,7 @@ void qp_flush(struct hca_qp *qp)
 		qp->resp.have_wqe = false;
 		flush_recv(qp, qp->resp.wqe->wr_id);
 	}
+	qp->resp.srq = NULL;
 	while (!qp->srq && !rq_take(&qp->rq, qp->resp.wqe, &left))
 		flush_recv(qp, qp->resp.wqe->wr_id);
 	pkt_queue_clear(&qp->backlog);
@@ -317,7 +307,7 @@ void qp_flush(struct hca_qp *qp)
 
 void qp_error(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err)
 {
-	bool srq_last = qp->srq && qp->state != IBV_QPS_ERR;
+	bool srq_last = (qp->srq || qp->type == IBV_QPT_XRC_RECV) && qp->state != IBV_QPS_ERR;
 
 	direct_withdraw(qp);
 	qp->state = IBV_QPS_ERR;
@@ -370,7 +360,7 @@ static void set_window(struct hca_qp *qp)
 {
 	uint32_t path = qp->path ? net_path_window(qp->path, qp->mtu) : 0;
 	uint32_t ours = REQ_WINDOW_BYTES / qp->mtu;
-	bool loses = path != UINT32_MAX && qp->type == IBV_QPT_RC;
+	bool loses = path != UINT32_MAX && qp_reliable(qp);
 
 	/* a link that says how much it bears may lose what is more; the others lose nothing */
 	cwnd_init(&qp->req.cwnd, path < ours ? path : ours, loses);
@@ -415,6 +405,14 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 	default:
 		break;
 	}
+}
+
+static void clean_cqs(struct hca_qp *qp, uint32_t qpn)
+{
+	if (qp->send_cq)
+		hca_cq_clean(qp->send_cq, qpn);
+	if (qp->recv_cq)
+		hca_cq_clean(qp->recv_cq, qpn);
 }
 
 int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
@@ -463,8 +461,7 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 	}
 	fl_unlock(&qp->lock);
 	if (reset) {
-		hca_cq_clean(qp->send_cq, qp->qpn);
-		hca_cq_clean(qp->recv_cq, qp->qpn);
+		clean_cqs(qp, qp->qpn);
 	}
 	if (old)
 		net_path_close(old);
@@ -493,9 +490,8 @@ void hca_qp_destroy(struct hca_qp *qp)
 	if (path)
 		net_path_close(path);
 	ud_paths_close(ud_paths, ud_slots);
-	hca_cq_clean(qp->send_cq, qpn);
-	hca_cq_clean(qp->recv_cq, qpn);
-	qp_unclaim(hca_node, qp);
+	clean_cqs(qp, qpn);
+	number_release(&hca_node->qps, &qp->n);
 }
 
 int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -507,7 +503,7 @@ int hca_post_recv(struct hca_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		return EIO;
 	}
 	/* a hint: RESET and ERR are left and entered under LOCK_QP, below */
-	if (qp->state == IBV_QPS_RESET || qp->srq) {
+	if (qp->state == IBV_QPS_RESET || qp->srq || !qp->recv_cq) {
 		*bad = wr;
 		return EINVAL;
 	}

@@ -123,7 +123,7 @@ static void set_data_opcodes(const struct hca_qp *qp, struct roce_pkt *pkt,
 			    IBV_OPCODE_RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE);
 		break;
 	}
-	/* the transports number the same operations alike (9.2.1, table 35) */
+	/* the transports number the same operations alike (9.2.1, table 35), and RC's part is 0 */
 	pkt->opcode |= qp_transport(qp);
 	pkt->opcode_last |= qp_transport(qp);
 }
@@ -177,7 +177,7 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 	qp->req.psn = psn_add(qp->req.psn, psns);
 	if (psn_cmp(qp->req.psn, qp->req.psn_high) > 0)
 		qp->req.psn_high = qp->req.psn;
-	if (qp->type != IBV_QPT_RC)
+	if (!qp_reliable(qp))
 		qp->req.una = qp->req.psn;
 	probe_sent(qp, silence);
 	cnt_add(st, FL_CNT_sent_pkts, pkt->npkts);
@@ -187,7 +187,7 @@ static void sent(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t psns)
 static void wqe_sent(struct hca_qp *qp, struct send_wqe *w)
 {
 	w->done = true;
-	if (qp->type == IBV_QPT_RC)
+	if (qp_reliable(qp))
 		qp->sq_send++;
 	else
 		req_retire(qp, IBV_WC_SUCCESS, 0); /* nobody will acknowledge it */
@@ -212,12 +212,13 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 	end = pkt.payload_len == left;
 	pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
 	pkt.psn = qp->req.psn;
-	pkt.ackreq = qp->type == IBV_QPT_RC;
+	pkt.ackreq = qp_reliable(qp);
 	pkt.se = end && w->solicited;
 	pkt.va = w->remote_addr;
 	pkt.rkey = w->rkey;
 	pkt.dma_len = w->length;
 	pkt.imm = w->imm;
+	pkt.srqn = w->srqn;
 	set_data_opcodes(qp, &pkt, w, start, end);
 	rc = xmit(qp, w, &pkt, req_fill_from_wqe, &arg);
 	if (rc == -EFAULT)
@@ -235,8 +236,10 @@ static int send_data(struct hca_qp *qp, struct send_wqe *w)
 /* Asks for the next piece of a READ. */
 static int send_read(struct hca_qp *qp, struct send_wqe *w)
 {
-	struct roce_pkt pkt = {.opcode = IBV_OPCODE_RC_RDMA_READ_REQUEST,
-			       .opcode_last = IBV_OPCODE_RC_RDMA_READ_REQUEST,
+	uint8_t opcode = qp_transport(qp) | IBV_OPCODE_RDMA_READ_REQUEST;
+	struct roce_pkt pkt = {.opcode = opcode,
+			       .opcode_last = opcode,
+			       .srqn = w->srqn,
 			       .pkey = 0xffff,
 			       .dest_qpn = qp->attr.dest_qp_num,
 			       .npkts = 1,
@@ -280,7 +283,10 @@ static int send_read(struct hca_qp *qp, struct send_wqe *w)
 static int send_atomic(struct hca_qp *qp, struct send_wqe *w)
 {
 	bool cas = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-	struct roce_pkt pkt = {.opcode = cas ? IBV_OPCODE_RC_COMPARE_SWAP : IBV_OPCODE_RC_FETCH_ADD,
+	uint8_t opcode = qp_transport(qp) | (cas ? IBV_OPCODE_COMPARE_SWAP : IBV_OPCODE_FETCH_ADD);
+	struct roce_pkt pkt = {.opcode = opcode,
+			       .opcode_last = opcode,
+			       .srqn = w->srqn,
 			       .pkey = 0xffff,
 			       .dest_qpn = qp->attr.dest_qp_num,
 			       .psn = qp->req.psn,
@@ -295,7 +301,6 @@ static int send_atomic(struct hca_qp *qp, struct send_wqe *w)
 
 	if (!window_left(qp) || qp->req.rd_atomic >= qp->attr.max_rd_atomic)
 		return -EBUSY;
-	pkt.opcode_last = pkt.opcode;
 	rc = xmit(qp, w, &pkt, NULL, NULL);
 	if (rc)
 		return rc;

@@ -35,8 +35,8 @@ void resp_reset(struct hca_qp *qp)
 bool resp_send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_t psn, uint64_t orig)
 {
 	struct roce_pkt pkt = {
-		.opcode = opcode,
-		.opcode_last = opcode,
+		.opcode = qp_transport(qp) | opcode,
+		.opcode_last = qp_transport(qp) | opcode,
 		.pkey = 0xffff,
 		.dest_qpn = qp->attr.dest_qp_num,
 		.psn = psn & ROCE_PSN_MASK,
@@ -59,7 +59,7 @@ void resp_send_ack(struct hca_qp *qp)
 {
 	if (!qp->resp.ack_pending || !qp->path || qp->resp.blocked)
 		return;
-	if (resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
+	if (resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
 		qp->resp.ack_pending = false;
 }
 
@@ -73,7 +73,7 @@ static void ack_later(struct hca_qp *qp)
 
 static void send_nak(struct hca_qp *qp, uint8_t syndrome, uint32_t psn)
 {
-	if (resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, syndrome, psn, 0))
+	if (resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, syndrome, psn, 0))
 		return;
 	qp->resp.nak_owed = true;
 	qp->resp.nak_syndrome = syndrome;
@@ -111,7 +111,7 @@ static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct
 		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
 	}
 	qp->resp.have_wqe = false;
-	hca_cq_push(qp->recv_cq, &wc, pkt->se);
+	hca_cq_push(resp_cq(qp), &wc, pkt->se);
 }
 
 void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,
@@ -122,11 +122,11 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 		return;
 	}
 	qp->resp.ack_pending = false;
-	if (qp->type == IBV_QPT_RC)
+	if (qp_reliable(qp))
 		send_nak(qp, syndrome, psn);
 	if (qp->resp.have_wqe)
 		recv_done(qp, recv_status, pkt, 0);
-	if (syndrome == AETH_NAK_REM_ACC_ERR) {
+	if (syndrome == AETH_NAK_REM_ACC_ERR || syndrome == AETH_NAK_INVALID_RD_REQ) {
 		cnt_inc(qp->dev->stat, FL_CNT_remote_access_err);
 		qp_event(qp, IBV_EVENT_QP_ACCESS_ERR);
 	}
@@ -135,7 +135,7 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 
 enum resp_result resp_faulted(struct hca_qp *qp)
 {
-	if (!fault_model->rnr_nak || qp->type != IBV_QPT_RC)
+	if (!fault_model->rnr_nak || !qp_reliable(qp))
 		return RESP_AGAIN;
 	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
 	nak_once(qp, AETH_RNR_NAK | (qp->attr.min_rnr_timer & AETH_VALUE_MASK));
@@ -170,7 +170,8 @@ static bool sizes_ok(const struct hca_qp *qp, const struct roce_pkt *pkt, bool s
 
 int resp_take_wqe(struct hca_qp *qp)
 {
-	struct hca_rq *rq = qp->srq ? &qp->srq->rq : &qp->rq;
+	struct hca_srq *srq = resp_srq(qp);
+	struct hca_rq *rq = srq ? &srq->rq : &qp->rq;
 	uint32_t left;
 	int rc;
 
@@ -180,8 +181,8 @@ int resp_take_wqe(struct hca_qp *qp)
 	if (rc)
 		return rc;
 	qp->resp.have_wqe = true;
-	if (qp->srq)
-		srq_taken(qp->srq, left);
+	if (srq)
+		srq_taken(srq, left);
 	return 0;
 }
 
@@ -199,6 +200,8 @@ static enum resp_result rnr(struct hca_qp *qp)
 /* First packet of a message: what it is, and whether it may be. true: answered already. */
 static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t kind)
 {
+	if (qp->type == IBV_QPT_XRC_RECV && resp_begin_srq(qp, pkt))
+		return true;
 	if (kind == ROCE_F_WRITE) {
 		if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) ||
 		    pkt->dma_len > qp->dev->profile->max_msg_sz) {
@@ -206,7 +209,7 @@ static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_
 			return true;
 		}
 		if (pkt->dma_len &&
-		    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_WRITE)) {
+		    mr_check(resp_pd(qp), pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_WRITE)) {
 			resp_denied(qp, pkt);
 			return true;
 		}
@@ -215,6 +218,7 @@ static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_
 		qp->resp.remaining = pkt->dma_len;
 	} else if (resp_take_wqe(qp)) {
 		rnr(qp);
+		qp->resp.srq = NULL;
 		return true;
 	}
 	qp->resp.msg_kind = kind;
@@ -225,6 +229,7 @@ static bool begin_message(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_
 /* Places the payload: 0, -EINPROGRESS, or -EACCES. */
 static int place(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
+	struct hca_srq *srq = resp_srq(qp);
 	struct mr_miss miss;
 	int rc;
 
@@ -232,11 +237,11 @@ static int place(struct hca_qp *qp, const struct roce_pkt *pkt)
 		return 0;
 	do {
 		if (qp->resp.msg_kind == ROCE_F_WRITE)
-			rc = mr_copy(qp->pd, qp->resp.rkey, qp->resp.va + qp->resp.offset,
+			rc = mr_copy(resp_pd(qp), qp->resp.rkey, qp->resp.va + qp->resp.offset,
 				     (void *)pkt->payload, pkt->payload_len, MR_TO_MEM,
 				     IBV_ACCESS_REMOTE_WRITE, &miss);
 		else
-			rc = mr_copy_sges(qp->srq ? qp->srq->pd : qp->pd, qp->resp.wqe->sge,
+			rc = mr_copy_sges(srq ? srq->pd : qp->pd, qp->resp.wqe->sge,
 					  qp->resp.wqe->num_sge, qp->resp.offset,
 					  (void *)pkt->payload, pkt->payload_len, MR_TO_MEM, &miss);
 		if (rc == -EFAULT) {
@@ -256,17 +261,21 @@ static void end_message(struct hca_qp *qp, const struct roce_pkt *pkt)
 
 	qp->resp.in_msg = false;
 	qp->resp.msn = psn_add(qp->resp.msn, 1);
-	if (!(roce_opcode[pkt->opcode_last].flags & ROCE_F_RWR))
+	if (!(roce_opcode[pkt->opcode_last].flags & ROCE_F_RWR)) {
+		if (!qp->resp.have_wqe)
+			qp->resp.srq = NULL;
 		return;
+	}
 	/*
 	 * The ACK leaves before the completion can be seen: an application that answers at once (and from
 	 * another thread) must not overtake it. Programs count on their send to complete before the reply.
 	 */
-	if (qp->type == IBV_QPT_RC && pkt->ackreq) {
+	if (qp_reliable(qp) && pkt->ackreq) {
 		qp->resp.ack_pending = true;
 		resp_send_ack(qp);
 	}
 	recv_done(qp, IBV_WC_SUCCESS, pkt, bytes);
+	qp->resp.srq = NULL;
 }
 
 static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt);
@@ -318,6 +327,8 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 		return resp_invalid(qp, pkt);
 	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
 		return resp_invalid(qp, pkt);
+	if (!start && first & ROCE_F_XRCETH && pkt->srqn != qp->resp.srq->srqn)
+		return resp_invalid(qp, pkt);
 	if (!sizes_ok(qp, pkt, start, end)) {
 		tell_mtu(qp, pkt, end);
 		return resp_invalid(qp, pkt);
@@ -353,7 +364,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	qp->resp.psn = psn_add(pkt->psn, pkt->npkts);
 	if (end)
 		end_message(qp, pkt);
-	if (pkt->ackreq && qp->type == IBV_QPT_RC && !(end && (last & ROCE_F_RWR)))
+	if (pkt->ackreq && qp_reliable(qp) && !(end && (last & ROCE_F_RWR)))
 		ack_later(qp);
 	return RESP_DONE;
 }
@@ -363,16 +374,15 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 /* 9.7.5.1.5: WRITEs and SENDs are acknowledged again, READs executed again, atomics answered again */
 static void duplicate(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
-	uint32_t flags = roce_opcode[pkt->opcode].flags, i;
+	uint32_t flags = roce_opcode[pkt->opcode].flags, pd, i;
 
 	cnt_inc(qp->dev->stat, FL_CNT_duplicate_request);
 	if (flags & ROCE_F_READ) {
-		if ((qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) &&
+		if (resp_pkt_pd(qp, pkt, &pd) && (qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) &&
 		    psn_cmp(psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu)), qp->resp.psn) <= 0 &&
 		    pkt->dma_len <= qp->dev->profile->max_msg_sz &&
-		    (!pkt->dma_len || !mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len,
-						IBV_ACCESS_REMOTE_READ)))
-			resp_read_begin(qp, pkt, true);
+		    (!pkt->dma_len || !mr_check(pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ)))
+			resp_read_begin(qp, pkt, pd, true);
 	} else if (flags & ROCE_F_ATOMIC) {
 		for (i = 0; i < qp->resp.num_atomics; i++)
 			if (qp->resp.atomics[i].valid && qp->resp.atomics[i].psn == pkt->psn)
@@ -445,7 +455,7 @@ static void say_alive(struct hca_qp *qp)
 	if (qp->resp.read.active)
 		next = psn_add(qp->resp.read.psn, qp->resp.read.off / qp->mtu);
 	if (!qp->resp.blocked)
-		resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
+		resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, next - 1, 0);
 }
 
 #define FAULT_RNR_CODE 20 /* 10.24 ms: the longest wait that we ask for */
@@ -477,7 +487,7 @@ static void still_waiting(struct hca_qp *qp)
 	if (!code || code > FAULT_RNR_CODE)
 		code = FAULT_RNR_CODE;
 	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
-	resp_send_aeth(qp, IBV_OPCODE_RC_ACKNOWLEDGE, AETH_RNR_NAK | code, qp->resp.psn, 0);
+	resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, AETH_RNR_NAK | code, qp->resp.psn, 0);
 }
 
 /*
@@ -506,7 +516,7 @@ static void keep(struct hca_qp *qp, const struct roce_pkt *pkt)
 		cnt_inc(qp->dev->stat, FL_CNT_rx_backlog_drop);
 		return;
 	}
-	qp->backlog.next_psn = psn_add(pkt->psn, pkt->opcode == IBV_OPCODE_RC_RDMA_READ_REQUEST
+	qp->backlog.next_psn = psn_add(pkt->psn, roce_opcode[pkt->opcode].flags & ROCE_F_READ
 							 ? roce_npkts(pkt->dma_len, qp->mtu)
 							 : pkt->npkts);
 }
@@ -521,7 +531,7 @@ void resp_rx(struct hca_qp *qp, const struct roce_pkt *pkt)
 		qp->resp.comm_est = true;
 		qp_event(qp, IBV_EVENT_COMM_EST);
 	}
-	if (qp->faulting[ROLE_RESP] && fault_model->rnr_nak && qp->type == IBV_QPT_RC && !qp->resp.read.active) {
+	if (qp->faulting[ROLE_RESP] && fault_model->rnr_nak && qp_reliable(qp) && !qp->resp.read.active) {
 		if (pkt->psn == qp->resp.psn) { /* the peer has waited, and asks again */
 			qp->resp.nak_sent = false;
 			resp_faulted(qp);

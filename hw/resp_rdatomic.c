@@ -21,21 +21,21 @@ static int fill_from_read(void *arg, uint8_t *dst, uint32_t off, uint32_t len)
 {
 	struct read_arg *a = arg;
 
-	return mr_copy(a->qp->pd, a->qp->resp.read.rkey,
+	return mr_copy(a->qp->resp.read.pd, a->qp->resp.read.rkey,
 		       a->qp->resp.read.va + a->qp->resp.read.off + off, dst, len, MR_FROM_MEM,
 		       IBV_ACCESS_REMOTE_READ, &a->miss);
 }
 
-static void read_opcodes(struct roce_pkt *pkt, bool start, bool end)
+static void read_opcodes(struct roce_pkt *pkt, uint8_t transport, bool start, bool end)
 {
-	uint8_t middle = IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE;
-	uint8_t last = end ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST : middle;
+	uint8_t middle = transport | IBV_OPCODE_RDMA_READ_RESPONSE_MIDDLE;
+	uint8_t last = end ? transport | IBV_OPCODE_RDMA_READ_RESPONSE_LAST : middle;
 
 	if (pkt->npkts == 1 && start && end)
-		pkt->opcode = pkt->opcode_last = IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY;
+		pkt->opcode = pkt->opcode_last = transport | IBV_OPCODE_RDMA_READ_RESPONSE_ONLY;
 	else {
 		pkt->opcode_last = last;
-		pkt->opcode = start ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST : middle;
+		pkt->opcode = start ? transport | IBV_OPCODE_RDMA_READ_RESPONSE_FIRST : middle;
 		if (pkt->npkts == 1)
 			pkt->opcode_last = pkt->opcode = start ? pkt->opcode : last;
 	}
@@ -61,7 +61,7 @@ void resp_read_run(struct hca_qp *qp)
 					.msn = qp->resp.msn,
 					.payload_len = left < max ? left : max};
 		pkt.npkts = roce_npkts(pkt.payload_len, qp->mtu);
-		read_opcodes(&pkt, off == 0, pkt.payload_len == left);
+		read_opcodes(&pkt, qp_transport(qp), off == 0, pkt.payload_len == left);
 		rc = net_xmit(qp->path, &pkt, fill_from_read, &arg);
 		if (rc == -EFAULT) {
 			arg.miss.want = left;
@@ -92,12 +92,13 @@ void resp_read_run(struct hca_qp *qp)
 	}
 }
 
-void resp_read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
+void resp_read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, uint32_t pd, bool dup)
 {
 	if (!dup)
 		qp->resp.ack_pending = false; /* the response acknowledges what is before it */
 	qp->resp.read.active = true;
 	qp->resp.read.dup = dup;
+	qp->resp.read.pd = pd;
 	qp->resp.read.va = pkt->va;
 	qp->resp.read.rkey = pkt->rkey;
 	qp->resp.read.len = pkt->dma_len;
@@ -109,20 +110,23 @@ void resp_read_begin(struct hca_qp *qp, const struct roce_pkt *pkt, bool dup)
 enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	struct mr_miss miss;
+	uint32_t pd;
 
 	if (qp->resp.in_msg || !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) ||
 	    !qp->attr.max_dest_rd_atomic || pkt->dma_len > qp->dev->profile->max_msg_sz)
 		return resp_invalid(qp, pkt);
+	if (!resp_pkt_pd(qp, pkt, &pd))
+		return resp_no_srq(qp, pkt);
 	if (pkt->dma_len &&
-	    mr_check(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
+	    mr_check(pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
 		return resp_denied(qp, pkt);
 	if (fault_model->rnr_nak && pkt->dma_len &&
-	    mr_ready(qp->pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ, &miss) == -EFAULT &&
+	    mr_ready(pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ, &miss) == -EFAULT &&
 	    pf_fault(qp, ROLE_RESP, &miss) == -EINPROGRESS)
 		return resp_faulted(qp);
 	qp->resp.psn = psn_add(pkt->psn, roce_npkts(pkt->dma_len, qp->mtu));
 	qp->resp.msn = psn_add(qp->resp.msn, 1);
-	resp_read_begin(qp, pkt, false);
+	resp_read_begin(qp, pkt, pd, false);
 	return RESP_DONE;
 }
 
@@ -130,7 +134,7 @@ enum resp_result resp_read(struct hca_qp *qp, const struct roce_pkt *pkt)
 
 void resp_atomic_ack(struct hca_qp *qp, uint32_t psn, uint64_t orig)
 {
-	if (resp_send_aeth(qp, IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, psn, orig))
+	if (resp_send_aeth(qp, IBV_OPCODE_ATOMIC_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, psn, orig))
 		return;
 	qp->resp.atomic_owed = true;
 	qp->resp.atomic_psn = psn;
@@ -147,17 +151,20 @@ static void save_atomic(struct hca_qp *qp, uint32_t psn, uint64_t orig)
 
 enum resp_result resp_atomic(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
-	bool cas = pkt->opcode == IBV_OPCODE_RC_COMPARE_SWAP;
+	bool cas = pkt->opcode == (qp_transport(qp) | IBV_OPCODE_COMPARE_SWAP);
 	struct mr_miss miss;
 	uint64_t orig;
+	uint32_t pd;
 	int rc;
 
 	if (qp->resp.in_msg || qp->dev->profile->attr.atomic_cap == IBV_ATOMIC_NONE ||
 	    !(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) ||
 	    !qp->attr.max_dest_rd_atomic || (pkt->va & 7))
 		return resp_invalid(qp, pkt);
+	if (!resp_pkt_pd(qp, pkt, &pd))
+		return resp_no_srq(qp, pkt);
 	do {
-		rc = mr_atomic(qp->pd, pkt->rkey, pkt->va, cas, pkt->swap_add, pkt->compare, &orig,
+		rc = mr_atomic(pd, pkt->rkey, pkt->va, cas, pkt->swap_add, pkt->compare, &orig,
 			       &miss);
 		if (rc == -EFAULT)
 			rc = pf_fault(qp, ROLE_RESP, &miss) ?: -EAGAIN;

@@ -58,6 +58,11 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	v->advise_mr = fl_advise_mr;
 	v->create_cq_ex = fl_create_cq_ex;
 	v->create_qp_ex = fl_create_qp_ex;
+	v->create_srq_ex = fl_create_srq_ex;
+	v->get_srq_num = fl_get_srq_num;
+	v->open_xrcd = fl_open_xrcd;
+	v->close_xrcd = fl_close_xrcd;
+	v->open_qp = fl_open_qp;
 	return &v->context;
 
 err_queue:

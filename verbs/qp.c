@@ -14,7 +14,7 @@ int fl_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 	return hca_post_recv(to_fl_qp(qp)->hca, wr, bad_wr);
 }
 
-static void free_qp(struct verbs_qp *qp)
+void fl_qp_free(struct verbs_qp *qp)
 {
 	fl_qp_ex_free(qp);
 	pthread_mutex_destroy(&qp->qp.mutex);
@@ -22,36 +22,51 @@ static void free_qp(struct verbs_qp *qp)
 	free(qp);
 }
 
-/* attr: the part that all releases share; its caps become what was granted */
-static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, bool builders)
+struct verbs_qp *fl_qp_alloc(struct ibv_context *context, void *qp_context, enum ibv_qp_type type)
+{
+	struct verbs_qp *qp = calloc(1, sizeof(*qp));
+
+	if (!qp)
+		return NULL;
+	qp->qp.context = context;
+	qp->qp.qp_context = qp_context;
+	qp->qp.qp_type = type;
+	qp->qp.state = IBV_QPS_RESET;
+	pthread_mutex_init(&qp->qp.mutex, NULL);
+	pthread_cond_init(&qp->qp.cond, NULL);
+	event_source_init(&qp->async);
+	return qp;
+}
+
+/* attr: the part that all releases share; its caps become what was granted. pd: NULL of an XRC target */
+static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_xrcd *xrcd,
+				struct ibv_qp_init_attr *attr, bool builders)
 {
 	struct ib_qp_init_attr init = {.qp_type = attr->qp_type, .cap = attr->cap,
 				       .sq_sig_all = attr->sq_sig_all};
-	struct verbs_qp *qp = calloc(1, sizeof(*qp));
+	struct verbs_qp *qp = fl_qp_alloc(context, attr->qp_context, attr->qp_type);
 	int err;
 
 	if (!qp)
 		return fail_null(-ENOMEM);
-	init.send_cq = attr->send_cq ? to_fl_cq(attr->send_cq)->ib : NULL;
-	init.recv_cq = attr->recv_cq ? to_fl_cq(attr->recv_cq)->ib : NULL;
-	init.srq = attr->srq ? to_fl_srq(attr->srq)->ib : NULL;
+	init.xrcd = xrcd ? to_fl_xrcd(xrcd)->ib : NULL;
+	/* of XRC's, what it has not may be anything */
+	if (!xrcd)
+		init.send_cq = attr->send_cq ? to_fl_cq(attr->send_cq)->ib : NULL;
+	if (!xrcd && attr->qp_type != IBV_QPT_XRC_SEND) {
+		init.recv_cq = attr->recv_cq ? to_fl_cq(attr->recv_cq)->ib : NULL;
+		init.srq = attr->srq ? to_fl_srq(attr->srq)->ib : NULL;
+	}
 	init.uobject = qp;
-	qp->qp.context = pd->context;
-	qp->qp.qp_context = attr->qp_context;
 	qp->qp.pd = pd;
 	qp->qp.send_cq = attr->send_cq;
 	qp->qp.recv_cq = attr->recv_cq;
 	qp->qp.srq = attr->srq;
-	qp->qp.state = IBV_QPS_RESET;
-	qp->qp.qp_type = attr->qp_type;
-	pthread_mutex_init(&qp->qp.mutex, NULL);
-	pthread_cond_init(&qp->qp.cond, NULL);
-	event_source_init(&qp->async);
 	err = builders ? fl_qp_ex_init(qp) : 0;
 	if (!err)
-		err = ib_create_qp(to_fl_pd(pd)->ib, &init, &qp->ib);
+		err = ib_create_qp(pd ? to_fl_pd(pd)->ib : NULL, &init, &qp->ib);
 	if (err) {
-		free_qp(qp);
+		fl_qp_free(qp);
 		return fail_null(err);
 	}
 	qp->hca = qp->ib->hca;
@@ -63,24 +78,41 @@ static struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr
 
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	return create_qp(pd, attr, false);
+	/* it cannot be told the domain */
+	if (attr->qp_type == IBV_QPT_XRC_RECV && ib_has_xrc(to_fl_context(pd->context)->ib->device->profile))
+		return fail_null(-EINVAL);
+	return create_qp(pd->context, pd, NULL, attr, false);
+}
+
+/* The target of an XRC domain: it has no PD, and sends nothing that could be built. */
+static struct ibv_qp *create_xrc_target(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
+		return fail_null(-EOPNOTSUPP);
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) || !attr->xrcd || attr->xrcd->context != context)
+		return fail_null(-EINVAL);
+	return create_qp(context, NULL, attr->xrcd, (struct ibv_qp_init_attr *)attr, false);
 }
 
 struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
 {
 	const struct hca_profile *p = to_fl_context(context)->ib->device->profile;
 	bool builders = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	uint32_t mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 
-	if ((attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-					   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) ||
+	if (ib_has_xrc(p))
+		mask |= IBV_QP_INIT_ATTR_XRCD;
+	if ((attr->comp_mask & ~mask) ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) ||
 	    (builders && (!p->qp_builders ||
 			  (attr->send_ops_flags & ~fl_qp_ex_ops(p, attr->qp_type)))))
 		return fail_null(-EOPNOTSUPP);
+	if (attr->qp_type == IBV_QPT_XRC_RECV && ib_has_xrc(p))
+		return create_xrc_target(context, attr);
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(-EINVAL);
 	/* the extended structure begins with the whole of the plain one */
-	return create_qp(attr->pd, (struct ibv_qp_init_attr *)attr, builders);
+	return create_qp(context, attr->pd, NULL, (struct ibv_qp_init_attr *)attr, builders);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
@@ -127,7 +159,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	while (qp->events_completed != events)
 		pthread_cond_wait(&qp->cond, &qp->mutex);
 	pthread_mutex_unlock(&qp->mutex);
-	free_qp(q);
+	fl_qp_free(q);
 	return 0;
 }
 

@@ -161,11 +161,6 @@ static void wr_atomic_write(struct ibv_qp_ex *qpx, uint32_t rkey, uint64_t remot
 	unsupported(qpx);
 }
 
-static void wr_set_xrc_srqn(struct ibv_qp_ex *qpx, uint32_t remote_srqn)
-{
-	unsupported(qpx);
-}
-
 /* ---- setters ---- */
 
 static void wr_set_ud_addr(struct ibv_qp_ex *qpx, struct ibv_ah *ah, uint32_t remote_qpn,
@@ -178,6 +173,14 @@ static void wr_set_ud_addr(struct ibv_qp_ex *qpx, struct ibv_ah *ah, uint32_t re
 	wr->wr.ud.ah = ah;
 	wr->wr.ud.remote_qpn = remote_qpn;
 	wr->wr.ud.remote_qkey = remote_qkey;
+}
+
+static void wr_set_xrc_srqn(struct ibv_qp_ex *qpx, uint32_t remote_srqn)
+{
+	struct ibv_send_wr *wr = last_wr(builder(qpx));
+
+	if (wr)
+		wr->qp_type.xrc.remote_srqn = remote_srqn;
 }
 
 /* Gives the last work request n SGEs; sets its list to their index. NULL after an error. */
@@ -312,6 +315,7 @@ uint64_t fl_qp_ex_ops(const struct hca_profile *profile, enum ibv_qp_type type)
 
 	switch (type) {
 	case IBV_QPT_RC:
+	case IBV_QPT_XRC_SEND:
 		return send | write | IBV_QP_EX_WITH_RDMA_READ | atomic;
 	case IBV_QPT_UC:
 		return send | write;

@@ -88,6 +88,11 @@ struct verbs_cq {
 	struct event_source comp, async;
 };
 
+struct verbs_xrcd {
+	struct ibv_xrcd xrcd;
+	struct ib_xrcd *ib;
+};
+
 struct verbs_srq {
 	struct ibv_srq srq;
 	struct hca_srq *hca;
@@ -146,6 +151,11 @@ static inline struct verbs_cq *to_fl_cq(struct ibv_cq *cq)
 	return FL_CAST(verbs_cq, cq, cq);
 }
 
+static inline struct verbs_xrcd *to_fl_xrcd(struct ibv_xrcd *xrcd)
+{
+	return FL_CAST(verbs_xrcd, xrcd, xrcd);
+}
+
 static inline struct verbs_srq *to_fl_srq(struct ibv_srq *srq)
 {
 	return FL_CAST(verbs_srq, srq, srq);
@@ -198,6 +208,11 @@ int fl_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t f
 		 struct ibv_sge *sg_list, uint32_t num_sge);
 struct ibv_cq_ex *fl_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+struct ibv_srq *fl_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+int fl_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);
+struct ibv_xrcd *fl_open_xrcd(struct ibv_context *context, struct ibv_xrcd_init_attr *attr);
+int fl_close_xrcd(struct ibv_xrcd *xrcd);
+struct ibv_qp *fl_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr);
 int fl_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc);
 int fl_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int fl_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
@@ -213,6 +228,10 @@ int fl_qp_ex_init(struct verbs_qp *qp);
 void fl_qp_ex_free(struct verbs_qp *qp);
 /* the work requests that the builders can make for a QP of this type; bits of send_ops_flags */
 uint64_t fl_qp_ex_ops(const struct hca_profile *profile, enum ibv_qp_type type);
+
+/* qp.c: memory for a QP, with all in it that does not depend on what it is; NULL: -ENOMEM. And its end. */
+struct verbs_qp *fl_qp_alloc(struct ibv_context *context, void *qp_context, enum ibv_qp_type type);
+void fl_qp_free(struct verbs_qp *qp);
 
 /* ah.c */
 const struct hca_av *fl_av(struct ibv_ah *ah);

@@ -13,7 +13,7 @@ extern const struct hca_profile hca_profile_bnxt_re;
 extern const struct hca_profile hca_profile_mana;
 extern const struct hca_profile hca_profile_efa;
 
-/* What the runtime bounds, whatever the device it models: QPNs a process has, keys in its table. */
+/* What the runtime bounds, whatever the device it models: QPNs a process has (and SRQ numbers), keys in its table. */
 #define PROFILE_MAX_QP 16367
 #define PROFILE_MAX_MR 524287
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The kernel's own soft RoCE (drivers/infiniband/sw/rxe, Linux 7.2): explicit ODP only. Values are what
- * ibv_devinfo -v prints for an rxe device, but where the runtime's own are lower (QPs). Capabilities
+ * ibv_devinfo -v prints for an rxe device, but where the runtime's own are lower (QPs, SRQs). Capabilities
  * that Faultline does not have are not claimed.
  */
 #include "hw/profiles/profiles.h"
@@ -35,7 +35,7 @@ const struct hca_profile hca_profile_rxe = {
 		.max_res_rd_atom = 258048,
 		.max_qp_init_rd_atom = 128,
 		.atomic_cap = IBV_ATOMIC_HCA,
-		.max_srq = 917503,
+		.max_srq = PROFILE_MAX_QP,
 		.max_srq_wr = 1048576,
 		.max_srq_sge = 27,
 		.max_mcast_grp = HCA_MCAST_GROUPS,

@@ -35,38 +35,50 @@ enum { RESET, INIT, RTR, RTS, SQD, SQE, ERR, STATES };
 
 static const struct {
 	int from, to;
-	const char *rc, *uc, *ud;
+	const char *rc, *uc, *ud, *ini, *tgt; /* the last two: XRC's */
 } want[] = {
-	{RESET, RESET, "", "", ""},
-	{RESET, INIT, "KPA", "KPA", "KPQ"},
-	{INIT, RESET, "", "", ""},
-	{INIT, ERR, "", "", ""},
-	{INIT, INIT, "kpa", "kpa", "kpq"},
-	{INIT, RTR, "VMDXIW" "lak", "VMDX" "lak", "kq"},
-	{RTR, RESET, "", "", ""},
-	{RTR, ERR, "", "", ""},
-	{RTR, RTS, "TRNSO" "clawg", "S" "clag", "S" "cq"},
-	{RTS, RESET, "", "", ""},
-	{RTS, ERR, "", "", ""},
-	{RTS, RTS, "clawg", "clag", "cq"},
-	{RTS, SQD, "e", "e", "e"},
-	{SQD, RESET, "", "", ""},
-	{SQD, ERR, "", "", ""},
-	{SQD, RTS, "clawg", "clag", "cq"},
-	{SQD, SQD, "pvtrnoilakwg", "vlakg", "kq"},
-	{SQE, RESET, "", "", ""},
-	{SQE, ERR, "", "", ""},
-	{SQE, RTS, "", "ca", "cq"},
-	{ERR, RESET, "", "", ""},
-	{ERR, ERR, "", "", ""},
+	{RESET, RESET, "", "", "", "", ""},
+	{RESET, INIT, "KPA", "KPA", "KPQ", "KPA", "KPA"},
+	{INIT, RESET, "", "", "", "", ""},
+	{INIT, ERR, "", "", "", "", ""},
+	{INIT, INIT, "kpa", "kpa", "kpq", "kpa", "kpa"},
+	{INIT, RTR, "VMDXIW" "lak", "VMDX" "lak", "kq", "VMDX" "lak", "VMDXIW" "lak"},
+	{RTR, RESET, "", "", "", "", ""},
+	{RTR, ERR, "", "", "", "", ""},
+	{RTR, RTS, "TRNSO" "clawg", "S" "clag", "S" "cq", "TRNSO" "clag", "TS" "clawg"},
+	{RTS, RESET, "", "", "", "", ""},
+	{RTS, ERR, "", "", "", "", ""},
+	{RTS, RTS, "clawg", "clag", "cq", "clag", "clawg"},
+	{RTS, SQD, "e", "e", "e", "e", "e"},
+	{SQD, RESET, "", "", "", "", ""},
+	{SQD, ERR, "", "", "", "", ""},
+	{SQD, RTS, "clawg", "clag", "cq", "clag", "clawg"},
+	{SQD, SQD, "pvtrnoilakwg", "vlakg", "kq", "pvtrnolakg", "pvtilakwg"},
+	{SQE, RESET, "", "", "", "", ""},
+	{SQE, ERR, "", "", "", "", ""},
+	{SQE, RTS, "", "ca", "cq", "", ""},
+	{ERR, RESET, "", "", "", "", ""},
+	{ERR, ERR, "", "", "", "", ""},
 };
 
 /* NULL: there is no such transition */
 static const char *rule(int from, int to, enum ibv_qp_type type)
 {
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
-		if (want[i].from == from && want[i].to == to)
-			return type == IBV_QPT_RC ? want[i].rc : type == IBV_QPT_UC ? want[i].uc : want[i].ud;
+		if (want[i].from != from || want[i].to != to)
+			continue;
+		switch (type) {
+		case IBV_QPT_RC:
+			return want[i].rc;
+		case IBV_QPT_UC:
+			return want[i].uc;
+		case IBV_QPT_UD:
+			return want[i].ud;
+		case IBV_QPT_XRC_SEND:
+			return want[i].ini;
+		default:
+			return want[i].tgt;
+		}
 	}
 	return NULL;
 }
@@ -91,9 +103,10 @@ static void check(int from, int to, enum ibv_qp_type type, int mask, bool expect
 
 static void every_transition(void **state)
 {
-	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_SEND,
+						IBV_QPT_XRC_RECV};
 
-	for (size_t t = 0; t < 3; t++) {
+	for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
 		for (int from = 0; from < STATES; from++) {
 			for (int to = 0; to < STATES; to++) {
 				const char *r = rule(from, to, types[t]);

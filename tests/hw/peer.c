@@ -76,6 +76,11 @@ void wc_none(struct hca_cq *cq)
 		     wc.status);
 }
 
+static uint8_t transport(void)
+{
+	return qp_transport(rig.qp) == IBV_OPCODE_XRC ? IBV_OPCODE_XRC : 0;
+}
+
 /* ---- what was sent ---- */
 
 struct roce_pkt tx_train(const char *file, int line, uint8_t op, uint8_t op_last, uint32_t psn,
@@ -83,6 +88,8 @@ struct roce_pkt tx_train(const char *file, int line, uint8_t op, uint8_t op_last
 {
 	struct roce_pkt pkt;
 
+	op |= transport();
+	op_last |= transport();
 	if (!fake_tx_pop(&pkt))
 		FAIL("%s:%d: nothing was sent; expected %s psn %#x", file, line, roce_opcode[op].name,
 		     psn);
@@ -105,7 +112,7 @@ void tx_aeth(const char *file, int line, uint8_t syndrome, uint32_t psn)
 	if (!fake_tx_pop(&pkt))
 		FAIL("%s:%d: nothing was sent; expected an ACK or NAK %#x, psn %#x", file, line,
 		     syndrome, psn);
-	if (pkt.opcode != IBV_OPCODE_RC_ACKNOWLEDGE || pkt.syndrome != syndrome || pkt.psn != psn)
+	if (pkt.opcode != (transport() | IBV_OPCODE_RC_ACKNOWLEDGE) || pkt.syndrome != syndrome || pkt.psn != psn)
 		FAIL("%s:%d: sent %s, syndrome %#x, psn %#x; expected an ACK or NAK %#x, psn %#x", file,
 		     line, roce_opcode[pkt.opcode].name, pkt.syndrome, pkt.psn, syndrome, psn);
 }
@@ -147,8 +154,9 @@ static uint32_t mtu_bytes(void)
 static struct roce_pkt pkt_base(uint8_t op, uint8_t op_last, uint32_t psn, uint32_t len,
 				const void *data)
 {
-	return (struct roce_pkt){.opcode = op,
-				 .opcode_last = op_last,
+	return (struct roce_pkt){.opcode = op | transport(),
+				 .opcode_last = op_last | transport(),
+				 .srqn = rig.srq ? hca_srq_num(rig.srq) : 0,
 				 .ackreq = true,
 				 .pkey = 0xffff,
 				 .dest_qpn = hca_qp_num(rig.qp),

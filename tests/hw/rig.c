@@ -172,6 +172,15 @@ struct hca_mr *rig_mr(void *addr, size_t len, uint64_t iova, unsigned access, ui
 	return mr;
 }
 
+struct hca_srq *rig_srq(uint32_t pd, uint32_t xrcd, struct hca_cq *cq)
+{
+	struct hca_srq_init init = {.pd = pd, .max_wr = opt.rq_depth, .max_sge = 4, .cq = cq, .xrcd = xrcd};
+	struct hca_srq *srq;
+
+	CHECK_EQ(hca_srq_create(rig.dev, &init, &srq), 0);
+	return srq;
+}
+
 void rig_again(void)
 {
 	memset(&seg, 0, sizeof(seg));
@@ -207,7 +216,7 @@ void rig_node(void)
 	CHECK_EQ(hca_mr_create(rig.dev, PD, rig.umem, IOVA, ALL_ACCESS, &rig.mr), 0);
 	rig.key = hca_mr_key(rig.mr);
 	if (opt.use_srq)
-		CHECK_EQ(hca_srq_create(rig.dev, PD, opt.rq_depth, 4, NULL, &rig.srq), 0);
+		rig.srq = opt.type == IBV_QPT_XRC_RECV ? rig_srq(PD, XRCD, rig.rcq) : rig_srq(PD, 0, NULL);
 }
 
 struct hca_qp *rig_qp_new(void)
@@ -225,11 +234,22 @@ struct hca_qp *rig_qp_new(void)
 			.max_inline_data = 128},
 		.sq_sig_all = !opt.unsignaled,
 		.port_mtu = 128u << opt.mtu,
+		.open = calloc(1, sizeof(struct hca_qp_open)),
 	};
 	struct hca_qp *qp;
-	int rc = hca_qp_create(rig.dev, &init, &qp);
 
-	CHECK_EQ(rc, 0);
+	if (opt.type == IBV_QPT_XRC_SEND || opt.type == IBV_QPT_XRC_RECV) {
+		init.recv_cq = NULL;
+		init.srq = NULL;
+		init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+	}
+	if (opt.type == IBV_QPT_XRC_RECV) {
+		init.pd = 0;
+		init.send_cq = NULL;
+		init.xrcd = XRCD;
+		init.cap = (struct ibv_qp_cap){.max_send_wr = 0};
+	}
+	CHECK_EQ(hca_qp_create(rig.dev, &init, &qp), 0);
 	return qp;
 }
 

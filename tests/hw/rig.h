@@ -54,6 +54,7 @@ int rig_main(int argc, char **argv, const struct test *tests);
 
 #define PEER_QPN 0xabcde
 #define PD	 7
+#define XRCD	 3
 #define MEM_LEN	 (4u << 20)
 #define IOVA	 0x10000000ull /* of the MR's first byte; nothing like its address */
 
@@ -72,7 +73,7 @@ extern struct rig_opt opt; /* set before rig_up() */
 struct rig {
 	struct hca_dev *dev;
 	struct hca_cq *scq, *rcq;
-	struct hca_srq *srq;
+	struct hca_srq *srq; /* of opt.use_srq; of the domain XRCD when the QP is a target */
 	struct hca_qp *qp;
 	struct hca_mr *mr;
 	struct ib_umem *umem;
@@ -90,6 +91,8 @@ void rig_again(void);
 void rig_up(void);
 struct hca_qp *rig_qp_new(void); /* in RESET */
 int rig_qp_to(struct hca_qp *qp, enum ibv_qp_state state); /* from the state before it */
+/* of opt.rq_depth; xrcd, cq: of an XRC domain's, else 0 and NULL */
+struct hca_srq *rig_srq(uint32_t pd, uint32_t xrcd, struct hca_cq *cq);
 void rig_modify_state(struct hca_qp *qp, enum ibv_qp_state state);
 struct hca_mr *rig_mr(void *addr, size_t len, uint64_t iova, unsigned access, uint32_t pd, bool odp);
 
@@ -125,7 +128,7 @@ void wc_none(struct hca_cq *cq);
 #define SWC(status, id) wc_next(rig.scq, IBV_WC_##status, id)
 #define RWC(status, id) wc_next(rig.rcq, IBV_WC_##status, id)
 
-/* ---- the peer's eyes: the next train is this one ---- */
+/* ---- the peer's eyes: the next train is this one; opcodes as with the hand ---- */
 struct roce_pkt tx_train(const char *file, int line, uint8_t op, uint8_t op_last, uint32_t psn,
 			 uint32_t npkts, uint32_t len);
 #define TX(op, psn, npkts, len)                                                                    \
@@ -138,7 +141,9 @@ void tx_aeth(const char *file, int line, uint8_t syndrome, uint32_t psn);
 void tx_none_at(const char *file, int line);
 #define TX_NONE() tx_none_at(__FILE__, __LINE__)
 
-/* ---- the peer's hand ---- */
+/* ---- the peer's hand ----
+ * Opcodes are RC's; for an XRC QP they become those of XRC, and requests are for rig.srq.
+ */
 /* without a look at what comes in (several in one batch), and with it */
 void rx_later(struct roce_pkt pkt);
 void rx(struct roce_pkt pkt);

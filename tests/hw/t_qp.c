@@ -256,7 +256,8 @@ static void timer_of_a_destroyed_qp(void)
 
 static void all_numbers_in_use(void)
 {
-	struct hca_qp_init init = {.type = IBV_QPT_RC, .pd = PD};
+	struct hca_qp_open open[QP_MAX];
+	struct hca_qp_init init = {.type = IBV_QPT_RC, .pd = PD, .open = open};
 	struct hca_qp *qp, *last = NULL;
 	uint32_t n = 0;
 	int rc;
@@ -266,7 +267,7 @@ static void all_numbers_in_use(void)
 	init.send_cq = init.recv_cq = rig.scq;
 	while (!(rc = hca_qp_create(rig.dev, &init, &qp))) {
 		last = qp;
-		n++;
+		init.open = &open[++n];
 	}
 	CHECK_EQ(rc, -EAGAIN);
 	CHECK_EQ(n, QP_MAX - QP_FIRST);

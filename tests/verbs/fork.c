@@ -5,6 +5,8 @@
  */
 #include "tests/verbs/rig.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -72,9 +74,60 @@ static void fork_leaves_the_parent_alone(void **state)
 	assert_int_equal(b[0], 0x33);
 }
 
+static struct ibv_xrcd *open_domain(int fd, int oflags)
+{
+	struct ibv_xrcd_init_attr attr = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+					  .fd = fd, .oflags = oflags};
+
+	return ibv_open_xrcd(ctx, &attr);
+}
+
+/* a domain of the same file is another in the child */
+static int child_of_xrc(int fd, struct ibv_xrcd *xrcd, struct ibv_srq *srq, struct ibv_qp *tgt)
+{
+	if (ibv_destroy_qp(tgt) != EIO || ibv_destroy_srq(srq) != EIO || ibv_close_xrcd(xrcd) != EIO)
+		return 1;
+	if (open_domain(-1, 0) || errno != EIO)
+		return 2;
+	ctx = ibv_open_device(ctx->device);
+	if (!ctx || open_domain(fd, 0) || errno != EAGAIN)
+		return 3;
+	xrcd = open_domain(fd, O_CREAT);
+	return xrcd && !ibv_close_xrcd(xrcd) && !ibv_close_device(ctx) ? 0 : 4;
+}
+
+static void xrc_domains(void **state)
+{
+	char name[] = "/tmp/faultline-xrcd-XXXXXX";
+	int fd = mkstemp(name), status;
+	struct ibv_xrcd *xrcd = open_domain(fd, O_CREAT);
+	struct ibv_srq_init_attr_ex sa = {
+		.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = pd, .cq = rcq, .xrcd = xrcd,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+			     IBV_SRQ_INIT_ATTR_XRCD};
+	struct ibv_qp_init_attr_ex qa_ex = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD,
+					    .xrcd = xrcd};
+	struct ibv_srq *srq = ibv_create_srq_ex(ctx, &sa);
+	struct ibv_qp *tgt = ibv_create_qp_ex(ctx, &qa_ex);
+	pid_t pid;
+
+	unlink(name);
+	assert_true(srq && tgt);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(child_of_xrc(fd, xrcd, srq, tgt));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(ibv_destroy_qp(tgt) | ibv_destroy_srq(srq) | ibv_close_xrcd(xrcd), 0);
+	close(fd);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(fork_leaves_the_parent_alone)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(fork_leaves_the_parent_alone),
+					   cmocka_unit_test(xrc_domains)};
 
 	return cmocka_run_group_tests(tests, up, down);
 }

@@ -247,8 +247,6 @@ static void qp_limits(void **state)
 	init = good;
 	init.qp_type = IBV_QPT_RAW_PACKET;
 	assert_null_errno(ibv_create_qp(pd, &init), EOPNOTSUPP);
-	init.qp_type = IBV_QPT_XRC_SEND;
-	assert_null_errno(ibv_create_qp(pd, &init), EOPNOTSUPP);
 	init.qp_type = IBV_QPT_DRIVER;
 	assert_null_errno(ibv_create_qp(pd, &init), EOPNOTSUPP);
 
@@ -438,11 +436,9 @@ static void unsupported(void **state)
 {
 	struct ibv_td_init_attr td = {0};
 	struct ibv_parent_domain_init_attr parent = {0};
-	struct ibv_xrcd_init_attr xrcd = {0};
 
 	assert_null_errno(ibv_alloc_td(ctx, &td), EOPNOTSUPP);
 	assert_null_errno(ibv_alloc_parent_domain(ctx, &parent), EOPNOTSUPP);
-	assert_null_errno(ibv_open_xrcd(ctx, &xrcd), EOPNOTSUPP);
 	assert_null_errno(ibv_import_device(ctx->cmd_fd), EOPNOTSUPP);
 	assert_int_equal(ibv_fork_init(), 0);
 	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);

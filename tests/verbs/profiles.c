@@ -28,7 +28,7 @@ static const struct expected want[NUM] = {
 	[MLX5] = {.name = "mlx5_fl0", .vendor = 0x00fa17, .max_qp_wr = 32768, .max_sge = 30,
 		.inline_data = 1024, .gid_tbl_len = 256, .max_msg_sz = 1u << 31,
 		.atomics = IBV_ATOMIC_HCA, .rd_atom = 16, .init_rd_atom = 16,
-		.driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
+		.driver = EOPNOTSUPP, .link_layer = IBV_LINK_LAYER_ETHERNET},
 	[RXE] = {.name = "rxe_fl0", .vendor = 0xffffff, .max_qp_wr = 1048576, .max_sge = 32,
 		.inline_data = 512, .gid_tbl_len = 1024, .max_msg_sz = 1u << 31,
 		.atomics = IBV_ATOMIC_HCA, .rd_atom = 128, .init_rd_atom = 128,
@@ -203,6 +203,45 @@ static void qp_types(void **state)
 		assert_int_equal(try_qp(s, IBV_QPT_UD, small), want[i].ud);
 		assert_int_equal(try_qp(s, IBV_QPT_DRIVER, small), want[i].driver);
 		assert_int_equal(try_qp(s, IBV_QPT_XRC_SEND, small), want[i].xrc);
+	}
+}
+
+/* all of XRC or nothing: the flag, domains, SRQs of them, SRQ numbers, QPs that are opened */
+static void xrc(void **state)
+{
+	each_device (i) {
+		struct ibv_xrcd_init_attr xa = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
+						.fd = -1};
+		struct ibv_srq_init_attr_ex sa = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC,
+						  .comp_mask = IBV_SRQ_INIT_ATTR_TYPE};
+		struct ibv_srq_init_attr plain = {.attr = {.max_wr = 4, .max_sge = 1}};
+		struct ibv_qp_open_attr oa = {.comp_mask = 0};
+		bool has = !want[i].xrc;
+		struct side *s = &side[i];
+		struct ibv_device_attr_ex attr;
+		struct ibv_xrcd *xrcd;
+		struct ibv_srq *srq;
+		uint32_t num;
+
+		assert_int_equal(ibv_query_device_ex(s->ctx, NULL, &attr), 0);
+		assert_int_equal(!!(attr.orig_attr.device_cap_flags & IBV_DEVICE_XRC), has);
+		assert_int_equal(!!attr.xrc_odp_caps, has);
+		errno = 0;
+		xrcd = ibv_open_xrcd(s->ctx, &xa);
+		assert_int_equal(errno, has ? 0 : EOPNOTSUPP);
+		errno = 0;
+		assert_null(ibv_create_srq_ex(s->ctx, &sa));
+		assert_int_equal(errno, has ? EINVAL : EOPNOTSUPP);
+		errno = 0;
+		assert_null(ibv_open_qp(s->ctx, &oa));
+		assert_int_equal(errno, has ? EINVAL : EOPNOTSUPP);
+		srq = ibv_create_srq(s->pd, &plain);
+		if (srq) {
+			assert_int_equal(ibv_get_srq_num(srq, &num), has ? 0 : EOPNOTSUPP);
+			assert_int_equal(ibv_destroy_srq(srq), 0);
+		}
+		if (has)
+			assert_int_equal(ibv_close_xrcd(xrcd), 0);
 	}
 }
 
@@ -511,7 +550,7 @@ static void ud_between_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attributes),	     cmocka_unit_test(qp_types),
+		cmocka_unit_test(attributes),	     cmocka_unit_test(qp_types), cmocka_unit_test(xrc),
 		cmocka_unit_test(limits),	     cmocka_unit_test(access_flags),
 		cmocka_unit_test(verbs_that_it_has), cmocka_unit_test(rc_between_all),
 		cmocka_unit_test(ud_between_all),
