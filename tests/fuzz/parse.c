@@ -117,6 +117,33 @@ static void read_pcap(const char *name)
 	fclose(f);
 }
 
+/* what no recording has: each opcode of XRC, as a packet, and as a record of a ring, of one packet and of several */
+static void add_xrc(void)
+{
+	uint8_t buf[ROCE_HDR_MAX + 4], rec[REC_LINE + MAX_LEN];
+	uint32_t off, size;
+
+	for (unsigned op = IBV_OPCODE_XRC; op < IBV_OPCODE_XRC + 32u; op++) {
+		struct roce_pkt pkt = {.opcode = op, .opcode_last = op, .npkts = 1, .mtu = 256, .dest_qpn = 17,
+				       .srqn = 0x4011, .va = 4096, .dma_len = 8};
+
+		if (!roce_opcode[op].name)
+			continue;
+		memset(buf, 0, sizeof(buf));
+		add(buf, roce_build_headers(&pkt, 0, buf) + (roce_opcode[op].flags & ROCE_F_PAYLOAD ? 4 : 0));
+		if (op == (IBV_OPCODE_XRC | IBV_OPCODE_SEND_FIRST) || op == (IBV_OPCODE_XRC | IBV_OPCODE_RDMA_WRITE_FIRST)) {
+			pkt.opcode_last = op + 3; /* the last with immediate */
+			pkt.npkts = 2;
+			pkt.payload_len = 300;
+		}
+		memset(rec, 0, sizeof(rec));
+		size = train_encode(&pkt, rec, &off);
+		if (!size)
+			abort();
+		add(rec, size);
+	}
+}
+
 static void change(uint8_t *p, size_t *len)
 {
 	unsigned n = 1 + rnd(4);
@@ -145,6 +172,7 @@ int main(int argc, char **argv)
 	time_t end;
 	int i;
 
+	add_xrc();
 	for (i = 2; i < argc; i++)
 		read_pcap(argv[i]);
 	if (argc < 3 || num_seeds < 20) {

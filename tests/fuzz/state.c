@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A device with state, at somebody's mercy: QPs of each transport, one on a shared receive queue, one attached
- * to a multicast group, memory pinned and on demand. The input is a program of single actions: packets in which
+ * A device with state, at somebody's mercy: QPs of each transport, one on a shared receive queue, both halves of
+ * XRC with two SRQs that come and go, one attached to a multicast group, memory pinned and on demand. The input is a program of single actions: packets in which
  * any field may be wrong, answers to what was sent, and the application's own calls amid them. Whatever it is:
  * nothing crashes, no lock stays held, each packet is counted, memory is bounded and given back, and a QP that
  * nobody addressed works as before, in both directions.
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include "tests/hw/rig.h"
 
-enum { RC, UC, UD, RC_SRQ, NUM_QPS };
+enum { RC, UC, UD, RC_SRQ, XRC_INI, XRC_TGT, NUM_QPS };
 
 #define QKEY	  0x11111111
 #define ODP_LEN	  (64u * PAGE_SIZE)
@@ -27,11 +27,13 @@ enum { RC, UC, UD, RC_SRQ, NUM_QPS };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const enum ibv_qp_type type_of[NUM_QPS] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RC};
+static const enum ibv_qp_type type_of[NUM_QPS] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RC, IBV_QPT_XRC_SEND,
+						  IBV_QPT_XRC_RECV};
 static const uint8_t group[16] = GROUP_GID;
 
 static struct {
 	struct hca_qp *qp[NUM_QPS];
+	struct hca_srq *xsrq[2]; /* of the target's domain */
 	bool attached;
 	struct hca_mr *odp;
 	struct ib_umem *odp_umem;
@@ -191,7 +193,9 @@ static void set_up(void)
 	fake_gate_close();
 	CHECK_EQ(hca_cq_create(rig.dev, opt.cq_depth, false, NULL, &rig.scq), 0);
 	CHECK_EQ(hca_cq_create(rig.dev, opt.cq_depth, false, NULL, &rig.rcq), 0);
-	CHECK_EQ(hca_srq_create(rig.dev, PD, opt.rq_depth, 4, NULL, &rig.srq), 0);
+	rig.srq = rig_srq(PD, 0, NULL);
+	for (unsigned i = 0; i < 2; i++)
+		w.xsrq[i] = rig_srq(PD, XRCD, rig.rcq);
 	make_odp();
 	for (unsigned i = 0; i < NUM_QPS; i++)
 		make_qp(i);
@@ -203,6 +207,8 @@ static void take_down(void)
 		drop_qp(i);
 	drop_odp();
 	hca_srq_destroy(rig.srq);
+	hca_srq_destroy(w.xsrq[0]);
+	hca_srq_destroy(w.xsrq[1]);
 	hca_cq_destroy(rig.scq);
 	hca_cq_destroy(rig.rcq);
 	rig.srq = NULL;
@@ -263,6 +269,13 @@ static void somewhere(uint64_t *va, uint32_t *key)
 	}
 }
 
+static uint32_t some_srqn(void)
+{
+	uint8_t b = u8();
+
+	return b < 240 ? hca_srq_num(w.xsrq[b & 1]) : near32(hca_srq_num(rig.srq));
+}
+
 static void packet(void)
 {
 	static uint8_t data[MAX_DATA];
@@ -306,6 +319,8 @@ static void packet(void)
 	somewhere(&pkt.va, &pkt.rkey);
 	pkt.dma_len = near32(roce_opcode[pkt.opcode].flags & ROCE_F_READ || odd & 4 ? some_len() : pkt.payload_len);
 	pkt.swap_add = pkt.compare = u8();
+	if (i == XRC_TGT)
+		pkt.srqn = some_srqn();
 	while (repeat--) {
 		arrive(&pkt);
 		pkt.psn = psn_add(pkt.psn, 1);
@@ -322,25 +337,27 @@ static void answer(void)
 	const struct roce_pkt *req = &w.sent[i];
 	uint8_t odd = u8();
 	struct roce_pkt pkt = {.pkey = 0xffff, .mtu = MTU, .npkts = 1, .payload = data,
-			       .syndrome = odd < 200 ? AETH_ACK_NO_CREDIT : odd,
-			       .opcode = IBV_OPCODE_RC_ACKNOWLEDGE};
+			       .syndrome = odd < 200 ? AETH_ACK_NO_CREDIT : odd};
+	uint8_t transport = i == XRC_INI ? IBV_OPCODE_XRC : IBV_OPCODE_RC, asked;
 
 	if (!w.qp[i] || !w.has_sent[i])
 		return;
+	pkt.opcode = transport | IBV_OPCODE_ACKNOWLEDGE;
+	asked = req->opcode & ~ROCE_TRANSPORT_MASK;
 	pkt.dest_qpn = hca_qp_num(w.qp[i]);
 	pkt.psn = near32(psn_add(req->psn, req->npkts - 1)) & ROCE_PSN_MASK;
-	if (req->opcode == IBV_OPCODE_RC_RDMA_READ_REQUEST) {
+	if (asked == IBV_OPCODE_RDMA_READ_REQUEST) {
 		pkt.psn = near32(req->psn) & ROCE_PSN_MASK;
 		pkt.payload_len = near32(req->dma_len);
 		if (pkt.payload_len > MAX_DATA)
 			pkt.payload_len = MAX_DATA;
 		pkt.npkts = roce_npkts(pkt.payload_len, MTU);
-		pkt.opcode = pkt.npkts > 1 ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST
-					   : IBV_OPCODE_RC_RDMA_READ_RESPONSE_ONLY;
-	} else if (req->opcode == IBV_OPCODE_RC_COMPARE_SWAP || req->opcode == IBV_OPCODE_RC_FETCH_ADD) {
-		pkt.opcode = IBV_OPCODE_RC_ATOMIC_ACKNOWLEDGE;
+		pkt.opcode = transport | (pkt.npkts > 1 ? IBV_OPCODE_RDMA_READ_RESPONSE_FIRST
+							: IBV_OPCODE_RDMA_READ_RESPONSE_ONLY);
+	} else if (asked == IBV_OPCODE_COMPARE_SWAP || asked == IBV_OPCODE_FETCH_ADD) {
+		pkt.opcode = transport | IBV_OPCODE_ATOMIC_ACKNOWLEDGE;
 	}
-	pkt.opcode_last = pkt.npkts > 1 ? IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST : pkt.opcode;
+	pkt.opcode_last = pkt.npkts > 1 ? transport | IBV_OPCODE_RDMA_READ_RESPONSE_LAST : pkt.opcode;
 	arrive(&pkt);
 }
 
@@ -369,6 +386,8 @@ static void send_something(void)
 		wr.wr.rdma.remote_addr = va;
 		wr.wr.rdma.rkey = key;
 	}
+	if (i == XRC_INI)
+		wr.qp_type.xrc.remote_srqn = u8();
 	hca_post_send(w.qp[i], &wr, &bad);
 }
 
@@ -381,6 +400,8 @@ static void receive_something(void)
 	somewhere(&sge.addr, &sge.lkey);
 	if (i == RC_SRQ)
 		hca_post_srq_recv(rig.srq, &wr, &bad);
+	else if (i == XRC_TGT)
+		hca_post_srq_recv(w.xsrq[u8() & 1], &wr, &bad);
 	else if (w.qp[i])
 		hca_post_recv(w.qp[i], &wr, &bad);
 }
@@ -431,8 +452,9 @@ static void memory(void)
 static void other(void)
 {
 	struct ibv_srq_attr attr = {.srq_limit = u8() % 8};
+	struct hca_srq **xsrq = &w.xsrq[attr.srq_limit & 1];
 
-	switch (u8() % 4) {
+	switch (u8() % 5) {
 	case 0:
 		hca_srq_modify(rig.srq, &attr, IBV_SRQ_LIMIT);
 		break;
@@ -444,6 +466,10 @@ static void other(void)
 		break;
 	case 2:
 		fake_net_room(u8() % 4);
+		break;
+	case 4:
+		hca_srq_destroy(*xsrq);
+		*xsrq = rig_srq(PD, XRCD, rig.rcq);
 		break;
 	default:
 		fake_net_room(-1);
