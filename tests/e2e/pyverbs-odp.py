@@ -14,8 +14,7 @@ TESTS = '/usr/share/doc/rdma-core/tests'
 HUGE = '/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages'
 HUGE_WANTED = 16
 # what may be skipped, and for which reason
-MAY_SKIP = {'test_odp_xrc_traffic': 'XRC', 'test_odp_rc_huge_traffic': 'huge pages',
-            'test_odp_rc_huge_user_addr_traffic': 'huge pages'}
+MAY_SKIP = {'test_odp_rc_huge_traffic': 'huge pages', 'test_odp_rc_huge_user_addr_traffic': 'huge pages'}
 AT_LEAST = 17
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs programs of Debian's packages, unmodified, under `faultline run`: a server and a client of each.
 
-usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, netns,
-                          profiles)
+usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, ud, xrc,
+                          netns, profiles)
 
 Every pair has a TCP port of its own, a time limit, and must end with status 0 at both sides with what
 it should have said. Tests run in parallel, so ports are drawn and tried. Exit status: 0, 1, or 77.
@@ -231,6 +231,18 @@ def ud():
     # over udp: netns, since what comes to another process of this user on this host may be lost with it
 
 
+def xrc():
+    need("ibv_xsrq_pingpong", "ib_send_bw")
+    for extra in ([], ["-n", "100", "-s", "65537"], ["-o"], ["-e"]):
+        pair(["ibv_xsrq_pingpong", "-g", "0", *extra], [r"success"])
+    for tool in ("ib_send_bw", "ib_write_bw", "ib_read_bw"):
+        result(bw(tool, "-c", "XRC", n=100), 65536, tool + " XRC")
+    result(bw("ib_send_bw", "-c", "XRC", "--odp", "-q", "4", "-b", n=100), 65536, "ib_send_bw XRC, on demand")
+    result(pair(["ib_send_lat", "-c", "XRC", "-x", "0", "-F", "-n", "100"], []), 2, "ib_send_lat XRC")
+    result(pair(["ib_atomic_bw", "-c", "XRC", "-x", "0", "-F", "-n", "100"], []), 8, "ib_atomic_bw XRC")
+    refused("rxe", ["ibv_xsrq_pingpong", "-g", "0"], "XRC")
+
+
 def ip(*args):
     return subprocess.run(["ip", *args], capture_output=True, text=True)
 
@@ -308,7 +320,7 @@ def profiles():
 
 
 GROUPS = {"devices": devices, "pingpong": pingpong, "perftest-bw": perftest_bw, "perftest-lat": perftest_lat,
-          "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "netns": netns,
+          "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "xrc": xrc, "netns": netns,
           "profiles": profiles}
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
  *  allocation-under-the-lock    the allocator's own unmapping is told while faults and registrations allocate
  *  unpin-once                   mapping for DMA fails after pinning: the pins are given back, once
  *  unlock-on-missing-page       faults that find no page leave no lock behind
+ *  srq-against-its-messages     an XRC domain's SRQ goes while messages name it: one that is freed completes nothing
  *
  * What they assert is that all calls return, that statuses are the possible ones, that data is right
  * where nothing interferes, and that nothing is left at the end.
@@ -331,6 +332,119 @@ static void unlock_on_missing_page(struct rc_side *s)
 	ibv_dereg_mr(b.mr);
 }
 
+/* ---- XRC: SRQs that come and go under the messages that name them ---- */
+
+static struct {
+	struct ibv_xrcd *xrcd;
+	struct ibv_qp *ini, *tgt;
+	struct ibv_mr *mr;
+	char *mem;
+	uint32_t srqn; /* of the SRQ there is, or was; atomic */
+} x;
+
+static void xrc_connect(struct rc_side *s)
+{
+	struct rc_hello ini = s->me, tgt = s->me;
+
+	ini.psn = tgt.psn = 0;
+	ini.qpn = x.ini->qp_num;
+	tgt.qpn = x.tgt->qp_num;
+	CHECK(!rc_to_init(x.ini, 0) && !rc_to_rtr(x.ini, &rc_default, &tgt) && !rc_to_rts(x.ini, &rc_default, 0) &&
+		      !rc_to_init(x.tgt, rc_default.qp_access) && !rc_to_rtr(x.tgt, &rc_default, &ini) &&
+		      !rc_to_rts(x.tgt, &rc_default, 0),
+	      "XRC: connect");
+}
+
+static void xrc_reset(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE), "RESET");
+}
+
+/* sends and WRITEs, to whatever SRQ there is; an error connects both anew */
+static void *xrc_send(void *arg)
+{
+	struct rc_side *s = arg;
+	struct ibv_wc wc;
+	unsigned n = 0, good = 0;
+
+	while (!over()) {
+		struct ibv_sge sge = {(uintptr_t)x.mem, n % 3 ? 3000 : 100, x.mr->lkey};
+		struct ibv_send_wr wr = {.opcode = n % 4 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1,
+					 .send_flags = IBV_SEND_SIGNALED}, *bad;
+
+		wr.wr.rdma.remote_addr = (uintptr_t)x.mem + PAGE;
+		wr.wr.rdma.rkey = x.mr->rkey;
+		wr.qp_type.xrc.remote_srqn = __atomic_load_n(&x.srqn, __ATOMIC_RELAXED);
+		CHECK(!ibv_post_send(x.ini, &wr, &bad), "ibv_post_send");
+		CHECK(rc_poll(s, &wc, 20), "no completion");
+		CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_REM_INV_RD_REQ_ERR ||
+			      wc.status == IBV_WC_RNR_RETRY_EXC_ERR,
+		      "%s", ibv_wc_status_str(wc.status));
+		good += wc.status == IBV_WC_SUCCESS;
+		if (wc.status != IBV_WC_SUCCESS) {
+			xrc_reset(x.ini);
+			xrc_reset(x.tgt);
+			xrc_connect(s);
+		}
+		n++;
+	}
+	CHECK(good, "no message of %u arrived", n);
+	return NULL;
+}
+
+static void srq_against_its_messages(struct rc_side *s)
+{
+	struct ibv_xrcd_init_attr xa = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1};
+	struct ibv_srq_init_attr_ex sa = {
+		.attr = {.max_wr = 8, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = s->pd,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_CQ |
+			     IBV_SRQ_INIT_ATTR_XRCD};
+	struct ibv_qp_init_attr_ex qi = {.qp_type = IBV_QPT_XRC_SEND, .send_cq = s->cq, .pd = s->pd,
+					 .cap = {.max_send_wr = 4, .max_send_sge = 1},
+					 .comp_mask = IBV_QP_INIT_ATTR_PD},
+				   qt = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+	unsigned rounds = 0, received = 0;
+	pthread_t t;
+
+	x.xrcd = sa.xrcd = qt.xrcd = ibv_open_xrcd(s->ctx, &xa);
+	x.ini = ibv_create_qp_ex(s->ctx, &qi);
+	x.tgt = ibv_create_qp_ex(s->ctx, &qt);
+	CHECK(x.xrcd && x.ini && x.tgt, "XRC: %s", strerror(errno));
+	x.mem = rc_map(SPAN);
+	x.mr = rc_reg(s, x.mem, SPAN, ALL_ACCESS);
+	xrc_connect(s);
+	t = thread(xrc_send, s);
+	while (!over()) {
+		struct ibv_cq *cq = sa.cq = ibv_create_cq(s->ctx, 16, NULL, NULL, 0);
+		struct ibv_srq *srq = ibv_create_srq_ex(s->ctx, &sa);
+		struct ibv_sge sge = {(uintptr_t)x.mem + 2 * PAGE, 4096, x.mr->lkey};
+		struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+		double end = rc_now() + (rounds % 8) / 1e4;
+		struct ibv_wc wc;
+		uint32_t num;
+
+		CHECK(cq && srq && !ibv_get_srq_num(srq, &num), "SRQ: %s", strerror(errno));
+		for (int i = 0; i < 8; i++)
+			CHECK(!ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+		__atomic_store_n(&x.srqn, num, __ATOMIC_RELAXED);
+		do
+			while (ibv_poll_cq(cq, 1, &wc) > 0) {
+				received += wc.status == IBV_WC_SUCCESS;
+				CHECK(!ibv_post_srq_recv(srq, &wr, &bad), "ibv_post_srq_recv");
+			}
+		while (rc_now() < end && !over());
+		CHECK(!ibv_destroy_srq(srq), "ibv_destroy_srq");
+		CHECK(!ibv_destroy_cq(cq), "ibv_destroy_cq");
+		rounds++;
+	}
+	pthread_join(t, NULL);
+	CHECK(rounds && received, "%u rounds, %u messages", rounds, received);
+	CHECK(!ibv_destroy_qp(x.ini) && !ibv_destroy_qp(x.tgt) && !ibv_close_xrcd(x.xrcd), "XRC: the end");
+	ibv_dereg_mr(x.mr);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -343,6 +457,7 @@ int main(int argc, char **argv)
 		{"allocation-under-the-lock", allocation_under_the_lock},
 		{"unpin-once", unpin_once},
 		{"unlock-on-missing-page", unlock_on_missing_page},
+		{"srq-against-its-messages", srq_against_its_messages},
 	};
 	struct rc_side s;
 
