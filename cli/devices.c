@@ -125,26 +125,27 @@ static unsigned name_devices(const struct fl_config *cfg, struct named out[FAULT
 static void profile_tables(void)
 {
 	const struct hca_profile *const *p;
-	char buf[3][64];
+	char buf[4][64];
 
-	printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", "PROFILE", "ON DEMAND", "DMA-BUF",
+	printf("%-9s %-19s %-18s %-12s %-7s %-4s %s\n", "PROFILE", "ON DEMAND", "DMA-BUF",
 	       "QP TYPES", "ATOMICS", "SRQ", "DESCRIPTION");
 	for (p = hca_profiles; *p; p++)
-		printf("%-9s %-19s %-18s %-9s %-7s %-4s %s\n", (*p)->name, odp_words(*p),
+		printf("%-9s %-19s %-18s %-12s %-7s %-4s %s\n", (*p)->name, odp_words(*p),
 		       dmabuf_words[(*p)->dmabuf],
 		       words((*p)->qp_types, qp_flags, buf[0], sizeof(buf[0])),
 		       atomic_words[(*p)->attr.atomic_cap], (*p)->attr.max_srq ? "yes" : "no",
 		       (*p)->description);
 
-	printf("\n%-9s %-36s %-20s %s\n", "ON DEMAND", "RC", "UC", "UD");
+	printf("\n%-9s %-36s %-6s %-14s %s\n", "ON DEMAND", "RC", "UC", "UD", "XRC");
 	for (p = hca_profiles; *p; p++)
-		printf("%-9s %-36s %-20s %s\n", (*p)->name,
+		printf("%-9s %-36s %-6s %-14s %s\n", (*p)->name,
 		       words((*p)->odp.per_transport_caps.rc_odp_caps, odp_flags, buf[0],
 			     sizeof(buf[0])),
 		       words((*p)->odp.per_transport_caps.uc_odp_caps, odp_flags, buf[1],
 			     sizeof(buf[1])),
 		       words((*p)->odp.per_transport_caps.ud_odp_caps, odp_flags, buf[2],
-			     sizeof(buf[2])));
+			     sizeof(buf[2])),
+		       words((*p)->xrc_odp_caps, odp_flags, buf[3], sizeof(buf[3])));
 
 	printf("\n%-9s %6s %8s %5s %7s %6s %8s %7s %11s\n", "LIMITS", "QPS", "WRS", "SGES",
 	       "INLINE", "READS", "CQES", "MRS", "MESSAGE");
