@@ -5,7 +5,9 @@
 usage: udp.py    ($FAULTLINE: the command)
 
 Each round has both, one after the other; ratios are taken within a round. The rows with a bottleneck are a
-token bucket of 200 Mbit with a queue of 60 KB, and loss of 1 %, by --impair, of an unlimited path.
+token bucket of 200 Mbit with a queue of 60 KB, and loss of 1 %, by --impair, of an unlimited path. Several pairs of
+processes at once share one address and port, which the kernel chooses one of them for; beside them as many pairs that
+have an address each.
 """
 import os
 import re
@@ -112,6 +114,55 @@ def beside_tcp(mtu):
             row("  with 1 % of the packets lost", show(loss, "MiB/s"))
 
 
+PAIRS = 4
+
+
+def side(pair, end, i, shared, size, to=None):
+    """one end of pair i"""
+    name = "flb0" if shared else f"flb{i}"
+    command = ["ip", "netns", "exec", pair.ns[end], os.environ["FAULTLINE"], "run", "-q", "--", "ib_write_bw", "-s",
+               str(size), "-D", "3", "-p", str(18600 + i)] + ([to] if to else [])
+    return subprocess.Popen(command, env=dict(os.environ, FAULTLINE_NETDEV=name), text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.DEVNULL)
+
+
+def several(pair, shared, size, column):
+    """sum of the pairs' figures; None where one failed"""
+    servers = [side(pair, 0, i, shared, size) for i in range(PAIRS)]
+    time.sleep(2)
+    clients = [side(pair, 1, i, shared, size, SERVER if shared or not i else f"10.98.{100 + i}.1") for i in range(PAIRS)]
+    total = 0.0
+    for p in clients + servers:
+        try:
+            out = p.communicate(timeout=40)[0]
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.communicate()
+            out = ""
+        lines = [line.split() for line in out.splitlines() if re.match(r"^ \d+ ", line)]
+        if p in clients:
+            total = None if not lines or total is None else total + float(lines[-1][column])
+    return total
+
+
+def one_address():
+    with Pair(1500) as pair:
+        for i in range(1, PAIRS):
+            sh("ip", "link", "add", f"flb{i}", "netns", pair.ns[0], "type", "veth", "peer", "name", f"flb{i}", "netns",
+               pair.ns[1])
+            for n, end in zip(pair.ns, "12"):
+                sh("ip", "-n", n, "addr", "add", f"10.98.{100 + i}.{end}/24", "dev", f"flb{i}")
+                sh("ip", "-n", n, "link", "set", f"flb{i}", "up")
+        for size, column, unit, form in ((65536, 3, "MiB/s", "{:.0f}"), (8, 4, "M/s", "{:.3f}")):
+            shared, own = [], []
+            for _ in range(ROUNDS):
+                shared.append(several(pair, True, size, column))
+                own.append(several(pair, False, size, column))
+            over = med(s / o for s, o in zip(shared, own) if s and o)
+            row(f"{PAIRS} x ib_write_bw {size} B at one address", show(med(shared), unit, form),
+                f"{over:.2f} x an address each" if over else "", ">= 0.7 x", over >= 0.7 if over else None)
+
+
 def bottleneck():
     with Pair(1500, slow=True) as pair:
         rate = med(pair.perftest("ib_write_bw", "-s", "65536", "-D", "3") for _ in range(ROUNDS))
@@ -127,6 +178,7 @@ def main():
         return
     beside_tcp(1500)
     beside_tcp(9000)
+    one_address()
     bottleneck()
 
 

@@ -21,7 +21,9 @@
 #include "util/log.h"
 
 #define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
-#define UDP_MAX	      64			/* local addresses, and groups */
+#define UDP_MAX	      64			/* local addresses, groups, and flows */
+#define FLOWS_MAX     32
+#define FLOWS_WORTH   256 /* packets handed over since the last look */
 #define MCAST_GROUPS_MAX 48
 #define RECONNECT_NS  50000000ull
 #define HANDOVER_MAX  256 /* packets kept while their process is being connected */
@@ -55,14 +57,23 @@ struct shm_rx {
 	uint32_t slot;
 };
 
+enum udp_kind {
+	UDP_USUAL,
+	UDP_SENDS, /* from another source port */
+	UDP_GROUP, /* a group's, which only receives */
+	UDP_FLOW,  /* connected: receives what one process of a peer's sends, and nothing else comes to it */
+};
+
 struct udp_sock {
 	struct fl_mutex lock; /* LOCK_NET_TX: the batch */
+	enum udp_kind kind;
 	int fd;
 	uint8_t gid[16]; /* a group's may change: LOCK_NET_RX, this and addr and fd */
 	struct sockaddr_storage addr;
 	socklen_t addr_len;
-	bool only_sends;	 /* from another source port */
-	struct udp_batch *batch; /* NULL: a group's, which only receives */
+	struct udp_batch *batch;      /* NULL: of a kind that does not send */
+	struct sockaddr_storage from; /* UDP_FLOW: who; this and paths: LOCK_NET_SLOT */
+	unsigned paths;		      /* that are to be answered there; 0: it may become another's */
 };
 
 /* a group on an interface */
@@ -104,11 +115,15 @@ struct net {
 	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
 	_Alignas(64) _Atomic unsigned next_rx;
 	_Atomic unsigned udp_skip, udp_idle;
+	_Atomic unsigned num_handed; /* packets that other processes handed over to us */
 
 	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
 	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
 	struct udp_sock *_Atomic udp[UDP_MAX];
+	unsigned flows; /* of these, UDP_FLOW */
+	unsigned handed_seen; /* num_handed when flows were last opened */
+	struct cds_list_head udp_path_list; /* paths over UDP */
 	struct mcast_group group[MCAST_GROUPS_MAX];
 
 	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
@@ -128,6 +143,8 @@ struct net_path {
 	uint32_t qpn;
 	struct shm_tx *tx;
 	struct udp_sock *sock;
+	struct udp_sock *flow_sock;	/* UDP_FLOW; NULL: its answers come to the usual one; LOCK_NET_SLOT */
+	struct cds_list_head udp_node;	/* in udp_path_list */
 	struct sockaddr_storage daddr;
 	socklen_t daddr_len;
 	struct impair_flow *flow; /* NULL: none was impaired so far */
@@ -221,6 +238,9 @@ void peer_forget(struct shm_tx *tx);
 int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct udp_sock **sock);
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
+void udp_path_end(struct net_path *path);
+/* enough was handed over to us by now that sockets of our own for our flows are worth it: opens them */
+void udp_flows_open(struct net *net);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu);
 bool udp_writable(const struct udp_sock *sock);

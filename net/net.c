@@ -248,6 +248,7 @@ void net_service(struct net *net)
 	} while (n == 32);
 	if (atomic_exchange(&net->want_connect, false))
 		shm_reconnect(net);
+	udp_flows_open(net);
 	fl_unlock(&net->slot_lock);
 }
 
@@ -275,6 +276,7 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	net->ops = ops;
 	net->ctx = ctx;
 	net->force_udp = !strcmp(cfg->link, "udp");
+	CDS_INIT_LIST_HEAD(&net->udp_path_list);
 	CDS_INIT_LIST_HEAD(&net->waiters);
 	net->handover_tail = &net->handover_head;
 	fl_mutex_init(&net->slot_lock, LOCK_NET_SLOT);
@@ -455,7 +457,7 @@ void net_path_free(struct net_path *path)
 	if (path->link == LINK_SHM)
 		shm_tx_put(net, path->tx);
 	else if (path->link == LINK_UDP)
-		atomic_fetch_sub(&net->udp_paths, 1);
+		udp_path_end(path);
 	fl_unlock(&net->slot_lock);
 	impair_flow_free(path->flow);
 	free(path);

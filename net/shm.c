@@ -294,6 +294,10 @@ int shm_drain(struct net *net, struct shm_rx *rx, int budget)
 			shutdown(rx->sock, SHUT_WR);
 			break;
 		}
+		if (!ret && pkt.handed_over) {
+			net_count(net, FL_CNT_rx_handed_over, 1);
+			atomic_fetch_add_explicit(&net->num_handed, 1, memory_order_relaxed);
+		}
 		if (ret)
 			net_count(net, FL_CNT_rx_malformed, 1);
 		else

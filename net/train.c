@@ -180,6 +180,7 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 			return -EPROTO;
 		ret = decode_raw(ring + sizeof(rec), ring + off, rec.payload_len, pkt);
 		pkt->ce = rec.ce;
+		pkt->handed_over = true;
 		return ret;
 	}
 	if (rec.kind != REC_TRAIN)

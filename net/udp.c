@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * RoCEv2 over UDP sockets: one socket for each local address in use, bound to port 4791, which is also
- * the source port where the address handle has no flow label. Packets leave with DF and, the socket being
- * unconnected, IP ID 0, so their ICRC can be computed here. Sending is in udp_tx.c, receiving in
- * udp_rx.c.
+ * RoCEv2 over UDP sockets: for each local address in use one socket bound to port 4791, which receives, and one bound
+ * to a source port of this process, which sends (others for address handles with a flow label). Packets leave with
+ * DF and, the socket being unconnected, IP ID 0, so their ICRC can be computed here. Sending is in udp_tx.c,
+ * receiving in udp_rx.c.
  *
- * All processes of a user share the port (SO_REUSEPORT); what comes to the wrong one is handed over
- * (udp_rx.c).
+ * All processes of a user share the port (SO_REUSEPORT), the kernel chooses one by a hash, and what comes to the wrong
+ * one is handed over (udp_rx.c). That is right always, and costs a copy and another process's time. So who is
+ * handed much opens a flow for each process that it has a connection to: a socket at the same port that is connected
+ * to that process's source port, which the kernel prefers. A process's source port follows from its slot, so
+ * from its QPNs; who sends from another (a NIC, a peer with a flow label) is not met, and handed over as before. So
+ * is what a process sends to several of ours: the flow of one of them gets it all.
  */
 #include <endian.h>
 #include <errno.h>
@@ -22,6 +26,7 @@
 
 #define UDP_BUF	     NET_SOCKET_BUFFER
 #define WINDOW_MIN   16
+#define SOURCE_PORTS 0xc000 /* and up: those that RoCEv2 is sent from */
 #define WINDOW_BYTES (RING_BYTES / 4)
 
 static socklen_t gid_to_sockaddr(const uint8_t gid[16], uint16_t port, int ifindex,
@@ -158,6 +163,14 @@ err:
 	return ret;
 }
 
+static int connect_flow(struct udp_sock *sock, const struct sockaddr_storage *from)
+{
+	if (connect(sock->fd, (const struct sockaddr *)from, sock->addr_len))
+		return -errno;
+	sock->from = *from;
+	return 0;
+}
+
 static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16], uint16_t port)
 {
 	unsigned i, n = atomic_load(&net->num_udp);
@@ -165,18 +178,20 @@ static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16], uint16
 
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
-		if (!memcmp(sock->gid, gid, sizeof(sock->gid)) && sockaddr_port(&sock->addr) == port)
+		if (sock->kind != UDP_FLOW && !memcmp(sock->gid, gid, sizeof(sock->gid)) &&
+		    sockaddr_port(&sock->addr) == port)
 			return sock;
 	}
 	return NULL;
 }
 
-static int new_sock(struct net *net, const uint8_t gid[16], uint16_t port, int ifindex, bool needed,
-		    struct udp_sock **out)
+/* from: of a UDP_FLOW, else NULL */
+static int new_sock(struct net *net, enum udp_kind kind, const uint8_t gid[16], uint16_t port, int ifindex,
+		    bool needed, const struct sockaddr_storage *from, struct udp_sock **out)
 {
+	bool sends = kind == UDP_USUAL || kind == UDP_SENDS;
 	unsigned n = atomic_load(&net->num_udp);
 	struct udp_sock *sock;
-	bool group = gid_is_multicast(gid);
 	int ret;
 
 	if (n == UDP_MAX)
@@ -187,11 +202,11 @@ static int new_sock(struct net *net, const uint8_t gid[16], uint16_t port, int i
 	fl_mutex_init(&sock->lock, LOCK_NET_TX);
 	memcpy(sock->gid, gid, sizeof(sock->gid));
 	sock->addr_len = gid_to_sockaddr(gid, port, ifindex, &sock->addr);
-	sock->only_sends = port != ROCE_UDP_PORT;
-	sock->batch = group ? NULL : udp_batch_alloc();
+	sock->kind = kind;
+	sock->batch = sends ? udp_batch_alloc() : NULL;
 	if (!net->udp_rx)
 		net->udp_rx = udp_rx_alloc();
-	if ((!group && !sock->batch) || !net->udp_rx) {
+	if ((sends && !sock->batch) || !net->udp_rx) {
 		ret = -ENOMEM;
 		goto err;
 	}
@@ -205,7 +220,10 @@ static int new_sock(struct net *net, const uint8_t gid[16], uint16_t port, int i
 			       "");
 		goto err;
 	}
-	ret = net_epoll_add(net, sock->fd, 0, EP_UDP, n);
+	/* what comes before it is connected is of anybody, as at the usual one */
+	ret = from ? connect_flow(sock, from) : 0;
+	if (!ret)
+		ret = net_epoll_add(net, sock->fd, 0, EP_UDP, n);
 	if (ret) {
 		close(sock->fd);
 		goto err;
@@ -225,7 +243,13 @@ err:
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **out)
 {
 	*out = find_sock(net, gid, ROCE_UDP_PORT);
-	return *out ? 0 : new_sock(net, gid, ROCE_UDP_PORT, gid_ifindex(gid), needed, out);
+	return *out ? 0 : new_sock(net, UDP_USUAL, gid, ROCE_UDP_PORT, gid_ifindex(gid), needed, NULL, out);
+}
+
+/* of a process, where nothing else decides: its peers know by it what is this process's */
+static uint16_t slot_port(uint32_t slot)
+{
+	return SOURCE_PORTS | slot;
 }
 
 /*
@@ -236,14 +260,59 @@ int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp
 static void choose_source_port(struct net_path *path, const struct net_path_attr *attr)
 {
 	uint32_t label = attr->flow_label & 0xfffff;
-	uint16_t port = ((label & 0x3fff) ^ label >> 14) | 0xc000;
+	uint16_t port = label ? ((label & 0x3fff) ^ label >> 14) | SOURCE_PORTS : slot_port(path->net->slot);
 	struct udp_sock *sock;
 
-	if (!label)
-		return;
 	sock = find_sock(path->net, attr->sgid, port);
-	if (sock || !new_sock(path->net, attr->sgid, port, gid_ifindex(attr->sgid), false, &sock))
+	if (sock ||
+	    !new_sock(path->net, UDP_SENDS, attr->sgid, port, gid_ifindex(attr->sgid), false, NULL, &sock))
 		path->sock = sock;
+}
+
+/* ---- flows ---- */
+
+static struct udp_sock *find_flow(struct net *net, const uint8_t gid[16], const struct sockaddr_storage *from)
+{
+	unsigned i, n = atomic_load(&net->num_udp);
+	struct udp_sock *sock, *free = NULL;
+
+	for (i = 0; i < n; i++) {
+		sock = atomic_load(&net->udp[i]);
+		if (sock->kind != UDP_FLOW || memcmp(sock->gid, gid, sizeof(sock->gid)))
+			continue;
+		if (!memcmp(&sock->from, from, sizeof(*from)))
+			return sock;
+		if (!sock->paths)
+			free = sock;
+	}
+	if (!free && net->flows < FLOWS_MAX &&
+	    !new_sock(net, UDP_FLOW, gid, ROCE_UDP_PORT, gid_ifindex(gid), false, from, &free)) {
+		net->flows++;
+		return free;
+	}
+	/* one that nobody needs any more; what is in it still is read like what comes to the usual one */
+	return free && !connect_flow(free, from) ? free : NULL;
+}
+
+void udp_flows_open(struct net *net)
+{
+	unsigned handed = atomic_load_explicit(&net->num_handed, memory_order_relaxed);
+	struct sockaddr_storage from;
+	struct net_path *path;
+	uint32_t slot;
+
+	if (handed - net->handed_seen < FLOWS_WORTH)
+		return;
+	net->handed_seen = handed;
+	cds_list_for_each_entry(path, &net->udp_path_list, udp_node) {
+		slot = (path->attr.dest_qpn & ROCE_QPN_MASK) >> FAULTLINE_QPN_SLOT_SHIFT;
+		if (path->flow_sock || !slot || gid_is_multicast(path->attr.dgid))
+			continue;
+		gid_to_sockaddr(path->attr.dgid, slot_port(slot), gid_ifindex(path->attr.sgid), &from);
+		path->flow_sock = find_flow(net, path->attr.sgid, &from);
+		if (path->flow_sock)
+			path->flow_sock->paths++;
+	}
 }
 
 /* A socket that has no group becomes this one's: same place, same descriptor. */
@@ -280,7 +349,7 @@ int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct u
 		return 0;
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
-		if (sock->batch || mcast_sock_used(net, sock))
+		if (sock->kind != UDP_GROUP || mcast_sock_used(net, sock))
 			continue;
 		ret = rebind(net, i, gid, ifindex);
 		if (!ret && atomic_load(&net->sleeping))
@@ -288,7 +357,7 @@ int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct u
 		*out = sock;
 		return ret;
 	}
-	return new_sock(net, gid, ROCE_UDP_PORT, ifindex, true, out);
+	return new_sock(net, UDP_GROUP, gid, ROCE_UDP_PORT, ifindex, true, NULL, out);
 }
 
 void udp_close_all(struct net *net)
@@ -380,8 +449,17 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 		return ret;
 	if (path->daddr.ss_family == AF_INET6)
 		set_flow_label(path, attr->flow_label);
+	cds_list_add(&path->udp_node, &path->net->udp_path_list);
 	atomic_fetch_add(&path->net->udp_paths, 1);
 	return 0;
+}
+
+void udp_path_end(struct net_path *path)
+{
+	if (path->flow_sock)
+		path->flow_sock->paths--;
+	cds_list_del(&path->udp_node);
+	atomic_fetch_sub(&path->net->udp_paths, 1);
 }
 
 /*
@@ -422,7 +500,7 @@ void udp_arm(struct net *net, bool on)
 	for (i = 0; i < n; i++) {
 		ev.events = 0;
 		if (on)
-			ev.events = (atomic_load(&net->udp[i])->only_sends ? 0 : EPOLLIN) | EPOLLONESHOT |
+			ev.events = (atomic_load(&net->udp[i])->kind == UDP_SENDS ? 0 : EPOLLIN) | EPOLLONESHOT |
 				    (atomic_load(&net->num_waiters) ? EPOLLOUT : 0);
 		ev.data.u64 = (uint64_t)EP_UDP << 32 | i;
 		epoll_ctl(net->epfd, EPOLL_CTL_MOD, atomic_load(&net->udp[i])->fd, &ev);

@@ -152,9 +152,9 @@ static void receive(struct net *net, struct udp_sock *sock, const struct sockadd
 		received_grh(sock, from, header, len + ROCE_ICRC_BYTES, grh);
 		pkt.grh = grh;
 	}
-	if (pkt.dest_qpn == ROCE_QPN_MULTICAST || !sock->batch) {
+	if (pkt.dest_qpn == ROCE_QPN_MULTICAST || sock->kind == UDP_GROUP) {
 		/* to a group by both its address and its QPN, or to nobody */
-		if (pkt.dest_qpn == ROCE_QPN_MULTICAST && !sock->batch && pkt.grh)
+		if (pkt.dest_qpn == ROCE_QPN_MULTICAST && sock->kind == UDP_GROUP && pkt.grh)
 			net->ops->rx(net->ctx, &pkt);
 		else
 			net_count(net, FL_CNT_rx_unknown_qp, 1);
@@ -237,7 +237,7 @@ int udp_poll(struct net *net, int budget)
 		return 0;
 	for (i = 0; i < num && n < budget; i++) {
 		sock = atomic_load(&net->udp[i]);
-		if (!sock->only_sends)
+		if (sock->kind != UDP_SENDS)
 			n += udp_drain(net, sock, budget - n);
 	}
 	fl_unlock(&net->udp_rx_lock);

@@ -104,7 +104,8 @@
 	X(dmabuf_maps, 0, "dma-bufs mapped")                                                       \
 	X(dmabuf_unmaps, 0, "dma-bufs unmapped")                                                   \
 	X(dmabuf_invalidations, 0, "dma-buf mappings that a move took away")                       \
-	X(dmabuf_revocations, 0, "pinned dma-bufs that their exporter took back")
+	X(dmabuf_revocations, 0, "pinned dma-bufs that their exporter took back")                  \
+	X(rx_handed_over, 0, "packets that came to another process of this address, which handed them over")
 
 enum faultline_counter {
 #define FAULTLINE_X(name, gauge, help) FL_CNT_##name,

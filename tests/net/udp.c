@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * UDP: trains cut into packets with a right ICRC; two processes that share port 4791 of 127.0.0.1, where
- * what comes to the wrong one is handed over; packets that are wrong are counted and dropped; a
+ * UDP: trains cut into packets with a right ICRC; processes that share port 4791 of 127.0.0.1, where
+ * what comes to the wrong one is handed over, until there has been much of it; packets that are wrong are counted and dropped; a
  * sender whose IP ID is not 0 is believed.
  */
 #include <arpa/inet.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
 #include "node.h"
+#include "net/impl.h"
 
 static struct node me;
 static bool own_net;
@@ -83,6 +84,80 @@ static void handover(void)
 	node_close(&me);
 }
 
+static uint64_t handed(const struct node *n)
+{
+	return n->stat.counter[FL_CNT_rx_handed_over];
+}
+
+/* between 127.0.0.x, where the two are, and 127.0.0.y */
+static struct net_path *path_between(struct node *n, uint8_t here, uint8_t there, uint32_t slot)
+{
+	struct net_path_attr attr = {.qpn = make_qpn(net_slot(n->net), 17), .dest_qpn = make_qpn(slot, 18)};
+	struct net_path *path;
+
+	gid4(attr.sgid, 127, 0, 0, here);
+	gid4(attr.dgid, 127, 0, 0, there);
+	CHECK(!net_path_open(n->net, &attr, &path));
+	return path;
+}
+
+static void send_each_taken(struct net_path *path, struct node *to, struct node *other, uint32_t *psn, unsigned n)
+{
+	unsigned long want = to->pkts + n;
+
+	for (unsigned i = 0; i < n; i++) {
+		CHECK(!send_write(path, make_qpn(net_slot(to->net), 18), psn, 8, 1024));
+		if (i % 16 == 15 || i == n - 1)
+			CHECK(TURN_UNTIL(to, (node_turn(other), to->pkts == want - n + i + 1), 20000));
+	}
+}
+
+/*
+ * Two at one address: what a third sends to one of them comes to the other, is handed over, and when that was enough
+ * comes to the right one by itself. When that connection is over, the socket serves another.
+ */
+static void flows(void)
+{
+	struct net_path *there, *back;
+	struct node to, other, from[16];
+	unsigned tried, opened = 0, sockets;
+	uint32_t psn;
+
+	node_open(&to, "udp");
+	node_open(&other, "udp");
+	path_to(&other, net_slot(other.net)); /* opens the port of this address, until the end */
+	for (tried = 0; tried < 16; tried++) {
+		/* each has another slot, so another source port, and the kernel's hash another mind */
+		node_open(&from[tried], "udp");
+		back = path_between(&to, 1, 2, net_slot(from[tried].net));
+		there = path_between(&from[tried], 2, 1, net_slot(to.net));
+		psn = to.psn = 0;
+		uint64_t before = handed(&to);
+
+		send_each_taken(there, &to, &other, &psn, FLOWS_WORTH + 50);
+		if (handed(&to) - before >= FLOWS_WORTH) {
+			node_turn(&to);
+			before = handed(&to);
+			send_each_taken(there, &to, &other, &psn, FLOWS_WORTH + 50);
+			CHECK(handed(&to) == before);
+			opened++;
+		} else {
+			CHECK(handed(&to) == before); /* one flow, one socket */
+		}
+		CHECK(!to.bad);
+		sockets = atomic_load(&to.net->num_udp);
+		CHECK(sockets <= 3); /* the usual, one to send from, and a flow */
+		net_path_close(there);
+		net_path_close(back);
+	}
+	CHECK(opened > 1 && opened < 16);
+	fprintf(stderr, "%u of 16 flows had come to the wrong one\n", opened);
+	while (tried--)
+		node_close(&from[tried]);
+	node_close(&other);
+	node_close(&to);
+}
+
 /* A slot other than ours, at an address where we are the only one: packets for it are not ours. */
 static void wire_format(void)
 {
@@ -94,6 +169,8 @@ static void wire_format(void)
 	uint8_t ip[20] = {0x45}, udp[8];
 	struct roce_pkt pkt = {.opcode = IBV_OPCODE_RC_SEND_ONLY, .opcode_last = IBV_OPCODE_RC_SEND_ONLY,
 			       .pkey = 0xffff, .npkts = 1, .psn = 1, .payload_len = 5};
+	struct sockaddr_in sender = {.sin_port = 0};
+	socklen_t sender_len;
 	int peer, hdr, len, one = 1;
 	uint16_t id;
 
@@ -114,7 +191,8 @@ static void wire_format(void)
 	for (n = 0; n < 11; n++) {
 		struct roce_pkt got;
 
-		len = recv(peer, raw, sizeof(raw), 0);
+		sender_len = sizeof(sender);
+		len = recvfrom(peer, raw, sizeof(raw), 0, (struct sockaddr *)&sender, &sender_len);
 		CHECK(len > 0 && len % 4 == 0);
 		/* the IP header as it was on the wire, for the ICRC */
 		ip[2] = (len + 28) >> 8;
@@ -123,7 +201,9 @@ static void wire_format(void)
 		ip[6] = 0x40;
 		ip[9] = 17;
 		memcpy(ip + 12, "\x7f\0\0\x08\x7f\0\0\x09", 8);
-		memcpy(seg, "\x12\xb7\x12\xb7", 4);
+		CHECK(ntohs(sender.sin_port) == (0xc000 | net_slot(me.net)));
+		memcpy(seg, &sender.sin_port, 2);
+		memcpy(seg + 2, "\x12\xb7", 2);
 		seg[4] = (len + 8) >> 8;
 		seg[5] = len + 8;
 		memcpy(seg + 8, raw, len);
@@ -220,5 +300,6 @@ int main(void)
 	mtu_too_large();
 	wire_format();
 	handover();
+	flows();
 	return 0;
 }
