@@ -3,11 +3,13 @@
 """Runs programs of Debian's packages, unmodified, under `faultline run`: a server and a client of each.
 
 usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, ud, xrc,
-                          netns, profiles)
+                          netns, bottleneck, profiles)
 
 Every pair has a TCP port of its own, a time limit, and must end with status 0 at both sides with what
 it should have said. Tests run in parallel, so ports are drawn and tried. Exit status: 0, 1, or 77.
 """
+import contextlib
+import json
 import os
 import re
 import shutil
@@ -247,8 +249,15 @@ def ip(*args):
     return subprocess.run(["ip", *args], capture_output=True, text=True)
 
 
-def netns():
-    need("ip", "ib_write_bw")
+def wait_up(ns):
+    end = time.monotonic() + 20
+    while "state UP" not in ip("-n", ns, "link", "show", "v0").stdout and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def two_hosts():
+    """two namespaces joined by veth v0, and how to run a pair across"""
     tag = f"fl{os.getpid() % 100000}"
     one, two = tag + "a", tag + "b"
     try:
@@ -262,13 +271,23 @@ def netns():
             ip("-n", ns, "addr", "add", addr, "dev", "v0")
             ip("-n", ns, "link", "set", "lo", "up")
             ip("-n", ns, "link", "set", "v0", "up")
-        time.sleep(0.2)
+        wait_up(one)
+        wait_up(two)
         os.environ["FAULTLINE_NETDEV"] = "v0"
 
         def across(command, expect=()):
             return pair(command, expect, host="10.98.7.1", server_prefix=["ip", "netns", "exec", one],
                         client_prefix=["ip", "netns", "exec", two])
 
+        yield one, two, across
+    finally:
+        ip("netns", "del", one)
+        ip("netns", "del", two)
+
+
+def netns():
+    need("ip", "ib_write_bw")
+    with two_hosts() as (one, two, across):
         for mtu, active in ((1500, 1024), (9000, 4096)):
             for ns in (one, two):
                 ip("-n", ns, "link", "set", "v0", "mtu", str(mtu))
@@ -287,9 +306,69 @@ def netns():
             across(["ibv_ud_pingpong", "-g", "0", "-n", "200", "-c", "-s", str(active)], [r"200 iters in"])
             result(across(["ib_send_lat", "-c", "UD", "-x", "0", "-F", "-n", "200", "-s", "1000"]), 1000, "UD")
             result(across(["ib_atomic_lat", "-x", "0", "-F", "-n", "200"]), 8, "ib_atomic_lat")
-    finally:
-        ip("netns", "del", one)
-        ip("netns", "del", two)
+
+
+RATE = 200e6 / 8  # bytes a second
+FLOOR = 0.4       # of it: 0.8 is usual, and without a congestion window it is below 0.1
+BUSY = 0.5        # of the time somebody waited for a CPU: then a rate says nothing
+
+
+def cpu_waited():
+    """seconds, since the machine started, in which somebody waited for a CPU"""
+    try:
+        with open("/proc/pressure/cpu") as f:
+            return int(f.readline().split("total=")[1]) / 1e6
+    except OSError:
+        return 0.0
+
+
+def bottleneck():
+    """
+    A path of 200 Mbit with a queue of 60 KB, which a window overruns. Most of what it lets through is data that had not
+    come before; and in the best of some runs, on a machine with nothing else to do, it is not idle for long.
+    """
+    need("ip", "tc", "ib_write_bw")
+    size, n = 65536, 200
+    best, dropped, judged = 0.0, False, False
+    with two_hosts() as (one, two, across):
+        tc = ["tc", "-n", two, "-s", "-j", "qdisc"]
+        shape = subprocess.run(["tc", "-n", two, "qdisc", "add", "dev", "v0", "root", "tbf", "rate", "200mbit", "burst",
+                                "32k", "limit", "60k"], capture_output=True, text=True)
+        if shape.returncode:
+            print(f"skipped: no token bucket here: {shape.stderr.strip()}")
+            sys.exit(SKIP)
+
+        def counted():
+            shown = json.loads(subprocess.run([*tc, "show", "dev", "v0"], capture_output=True, text=True).stdout)
+            return shown[0]["bytes"], shown[0]["drops"]
+
+        for _ in range(4):
+            before, waited, start = counted(), cpu_waited(), time.monotonic()
+            out = across(["ib_write_bw", "-x", "0", "-F", "-s", str(size), "-n", str(n)])
+            result(out, size, "ib_write_bw behind a bottleneck")
+            through, drops = (now - then for now, then in zip(counted(), before))
+            row = re.search(BW_ROW.format(size) + r" +([\d.]+)", out[0])
+            if not row:
+                return
+            rate = float(row.group(1)) * (1 << 20)  # the average
+            share = size * n / through
+            busy = (cpu_waited() - waited) / (time.monotonic() - start)
+            best = max(best, rate)
+            dropped = dropped or drops > 0
+            judged = judged or busy < BUSY
+            print(f"     {rate / RATE:.2f} of the rate; {share:.2f} of what went through was new; {drops} dropped; a CPU "
+                  f"was waited for {busy:.0%} of the time")
+            if share < FLOOR:
+                failures.append("most of what went through had come before")
+            if dropped and (busy >= BUSY or best >= FLOOR * RATE):
+                break
+    if not dropped and not failures:
+        print("skipped: this machine is too busy to fill 200 Mbit")
+        sys.exit(SKIP)
+    if not judged:
+        print("the rate is not judged: others wanted the CPUs")
+    elif best < FLOOR * RATE:
+        failures.append(f"{best / RATE:.2f} of the rate")
 
 
 def refused(device, command, why):
@@ -321,7 +400,7 @@ def profiles():
 
 GROUPS = {"devices": devices, "pingpong": pingpong, "perftest-bw": perftest_bw, "perftest-lat": perftest_lat,
           "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "xrc": xrc, "netns": netns,
-          "profiles": profiles}
+          "bottleneck": bottleneck, "profiles": profiles}
 
 if __name__ == "__main__":
     GROUPS[sys.argv[1]]()
