@@ -89,6 +89,7 @@ struct handover {
 	uint8_t grh[GRH_LEN];
 	uint32_t len;
 	bool ce;
+	uint16_t port; /* source */
 	uint8_t packet[];
 };
 
@@ -115,7 +116,7 @@ struct net {
 	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
 	_Alignas(64) _Atomic unsigned next_rx;
 	_Atomic unsigned udp_skip, udp_idle;
-	_Atomic unsigned num_handed; /* packets that other processes handed over to us */
+	_Atomic unsigned num_handed; /* packets that other processes handed over to us, and that may have a flow */
 
 	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
@@ -219,7 +220,7 @@ void shm_tx_put(struct net *net, struct shm_tx *tx);
 int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 /* 0, or -ENOTCONN, -EAGAIN: the packet was not taken */
 int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len,
-		 bool ce);
+		 bool ce, uint16_t port);
 int shm_drain(struct net *net, struct shm_rx *rx, int budget);
 void shm_accept(struct net *net);
 void shm_rx_event(struct net *net, uint32_t index);
@@ -239,6 +240,8 @@ int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct u
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 void udp_path_end(struct net_path *path);
+/* from the source port of a process like ours? */
+bool udp_has_flow(uint16_t port);
 /* enough was handed over to us by now that sockets of our own for our flows are worth it: opens them */
 void udp_flows_open(struct net *net);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);

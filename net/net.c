@@ -134,7 +134,7 @@ static void handover_flush(struct net *net)
 				shm_tx_put(net, tx);
 			tx->handover_ref = true;
 		}
-		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len, h->ce))
+		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len, h->ce, h->port))
 			net_count(net, tx && tx->connected ? FL_CNT_send_err : FL_CNT_rx_unknown_qp, 1);
 		free(h);
 	}

@@ -10,7 +10,8 @@
  * handed much opens a flow for each process that it has a connection to: a socket at the same port that is connected
  * to that process's source port, which the kernel prefers. A process's source port follows from its slot, so
  * from its QPNs; who sends from another (a NIC, a peer with a flow label) is not met, and handed over as before. So
- * is what a process sends to several of ours: the flow of one of them gets it all.
+ * is what a process sends to several of ours: the flow of one of them gets it all. Once there are flows, a process
+ * that comes later forms a group with them (Linux 6.18), and gets all that is of no flow.
  */
 #include <endian.h>
 #include <errno.h>
@@ -50,7 +51,7 @@ static socklen_t gid_to_sockaddr(const uint8_t gid[16], uint16_t port, int ifind
 	return sizeof(*sin6);
 }
 
-static uint16_t sockaddr_port(const struct sockaddr_storage *ss)
+uint16_t udp_port(const struct sockaddr_storage *ss)
 {
 	if (ss->ss_family == AF_INET)
 		return be16toh(((const struct sockaddr_in *)ss)->sin_port);
@@ -86,7 +87,7 @@ size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockadd
 		memcpy(ip + 8, &((const struct sockaddr_in6 *)src)->sin6_addr, 16);
 		memcpy(ip + 24, &((const struct sockaddr_in6 *)dst)->sin6_addr, 16);
 	}
-	put16(udp, sockaddr_port(src));
+	put16(udp, udp_port(src));
 	put16(udp + 2, ROCE_UDP_PORT);
 	put16(udp + 4, UDP_HDR + len);
 	put16(udp + 6, 0);
@@ -179,7 +180,7 @@ static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16], uint16
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
 		if (sock->kind != UDP_FLOW && !memcmp(sock->gid, gid, sizeof(sock->gid)) &&
-		    sockaddr_port(&sock->addr) == port)
+		    udp_port(&sock->addr) == port)
 			return sock;
 	}
 	return NULL;
@@ -250,6 +251,11 @@ int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp
 static uint16_t slot_port(uint32_t slot)
 {
 	return SOURCE_PORTS | slot;
+}
+
+bool udp_has_flow(uint16_t port)
+{
+	return port > slot_port(0) && port <= slot_port(FAULTLINE_MAX_SLOT);
 }
 
 /*
