@@ -28,7 +28,8 @@
 
 struct run {
 	const char *output;
-	bool quiet;
+	bool quiet;  /* nothing on standard error */
+	bool report; /* there is one, there or in a file */
 	char **app;
 	pid_t pid;
 	bool executed;
@@ -120,7 +121,7 @@ static void help(void)
 	       "  -v, --log LEVEL                 none, error, warn, info or debug\n"
 	       "  -c, --config FILE               this configuration file only\n"
 	       "  -o, --output FILE               write the report to FILE\n"
-	       "  -q, --quiet                     no report\n"
+	       "  -q, --quiet                     no report but to FILE\n"
 	       "  -h, --help\n\n"
 	       "The status is PROGRAM's; 128 + N when signal N killed it; 126 when it cannot be\n"
 	       "executed, 127 when it is not found, 2 for options that cannot be.\n\n"
@@ -160,6 +161,7 @@ static int parse(struct run *run, int argc, char **argv)
 	if (optind == argc)
 		return usage_error("run", "which program?");
 	run->app = argv + optind;
+	run->report = run->output || !run->quiet;
 	return 0;
 }
 
@@ -213,7 +215,10 @@ static int set_environment(struct run *run)
 	if (!err)
 		err = put_first("LD_PRELOAD", FAULTLINE_SANITIZER);
 #endif
-	if (!err && !run->quiet) {
+	/* also if it is nobody's: the program need not say again what has been said of the settings */
+	if (!err && !run->report)
+		err = setenv("FAULTLINE_REPORT", "", 1) ? -errno : 0;
+	if (!err && run->report) {
 		err = collector_open(&run->collector);
 		if (!err && setenv("FAULTLINE_REPORT", run->collector.name, 1))
 			err = -errno;
@@ -291,7 +296,7 @@ static int attend(struct run *run, int *status)
 {
 	struct pollfd pfd[2] = {
 		{.fd = run->signals, .events = POLLIN},
-		{.fd = run->quiet ? -1 : run->collector.fd, .events = POLLIN},
+		{.fd = run->report ? run->collector.fd : -1, .events = POLLIN},
 	};
 
 	for (;;) {
@@ -309,7 +314,7 @@ static int attend(struct run *run, int *status)
 		if (pfd[1].revents)
 			collector_take(&run->collector);
 	}
-	if (!run->quiet)
+	if (run->report)
 		collector_take(&run->collector);
 	return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
 }
@@ -355,7 +360,7 @@ int cmd_run(int argc, char **argv)
 		return 1;
 	}
 	ret = attend(&run, &status);
-	if (run.quiet)
+	if (!run.report)
 		return ret;
 	if (run.executed && report(&run, status) && !ret)
 		ret = 1;

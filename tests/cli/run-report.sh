@@ -32,7 +32,11 @@ kill $holder
 expect 0 "$FAULTLINE" run -o "$tmp/file" -- "$STUB" leak
 silent err
 says file 'left over: '
-expect 0 "$FAULTLINE" run -q -- true
+rm "$tmp/file"
+expect 0 "$FAULTLINE" run -q -o "$tmp/file" -- "$STUB" leak
+silent err
+says file 'left over: '
+expect 0 "$FAULTLINE" run -q -- "$STUB" leak
 silent err
 expect 1 "$FAULTLINE" run -o /nonexistent/file -- true
 says err '/nonexistent/file'

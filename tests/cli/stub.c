@@ -175,7 +175,7 @@ int main(int argc, char **argv)
 	fill_advised(how);
 	if (!strcmp(how, "odd"))
 		seg.s->mr_entries = UINT64_MAX;
-	if (report) {
+	if (report && *report) {
 		int sock = unix_socket(&addr, &len, report);
 
 		if (connect(sock, (struct sockaddr *)&addr, len)) {
