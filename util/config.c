@@ -309,6 +309,74 @@ static int read_files(struct fl_config *cfg)
 	return err;
 }
 
+/* ---- variables that are none ---- */
+
+#define PREFIX	 "FAULTLINE_"
+#define NAME_MAX_LEN 40u
+
+/* how many letters must go, come or change to make b of a */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[NAME_MAX_LEN + 1];
+	size_t n = strlen(b);
+
+	for (unsigned k = 0; k <= n; k++)
+		row[k] = k;
+	for (; *a; a++) {
+		unsigned before = row[0]++; /* of the row above, one to the left */
+
+		for (size_t k = 1; k <= n; k++) {
+			unsigned best = before + (*a != b[k - 1]);
+
+			best = best < row[k] + 1 ? best : row[k] + 1;
+			best = best < row[k - 1] + 1 ? best : row[k - 1] + 1;
+			before = row[k];
+			row[k] = best;
+		}
+	}
+	return row[n];
+}
+
+/* name: without what follows it; NULL: it is one */
+static const char *nearest(const char *name)
+{
+	const char *best = "FAULTLINE_CONFIG";
+	unsigned least = distance(name, best);
+
+	for (size_t i = 0; i < NUM_SETTINGS && least; i++) {
+		unsigned d = distance(name, settings[i].env);
+
+		if (d < least) {
+			least = d;
+			best = settings[i].env;
+		}
+	}
+	return least ? best : NULL;
+}
+
+/* `faultline run` tells, and sets FAULTLINE_REPORT, which may be empty: then the program does not tell again */
+static void tell_unknown_variables(void)
+{
+	static bool told;
+
+	if (told || (!fl_config_option && secure_getenv("FAULTLINE_REPORT")))
+		return;
+	told = true;
+	for (char **e = environ; *e; e++) {
+		char name[NAME_MAX_LEN + 1] = "";
+		size_t n = strcspn(*e, "=");
+		const char *near;
+
+		if (strncmp(*e, PREFIX, strlen(PREFIX)))
+			continue;
+		memcpy(name, *e, n < NAME_MAX_LEN ? n : NAME_MAX_LEN);
+		near = nearest(name);
+		if (near)
+			fl_warn("%s: there is no such variable, and it does nothing; did you mean %s?",
+				printed(name).text, near);
+	}
+}
+
 int fl_config_load(struct fl_config *cfg)
 {
 	int err;
@@ -331,6 +399,7 @@ int fl_config_load(struct fl_config *cfg)
 	}
 	if (cfg->log[0])
 		fl_log_configure((enum log_level)fl_log_parse_level(cfg->log));
+	tell_unknown_variables();
 	return err;
 }
 

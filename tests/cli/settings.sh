@@ -15,6 +15,16 @@ expect 2 env FAULTLINE_LINK=tcp "$FAULTLINE" run -- true
 says err 'FAULTLINE_LINK: .*"tcp" must be auto, ring or udp'
 grep -q 'ignored' "$tmp/err" && fail "refused and called ignored"
 
+# one that is misspelt, or that there is none of, is named once, with the nearest that there is
+for quiet in '' -q; do
+	# shellcheck disable=SC2086
+	expect 0 env FAULTLINE_LIMK=udp FAULTLINE_VENDORID=1 FAULTLINE_LOG=warn "$FAULTLINE" run $quiet -- "$EXAMPLES/storage_target"
+	says err 'FAULTLINE_LIMK: .*did you mean FAULTLINE_LINK\?' 'FAULTLINE_VENDORID: .*FAULTLINE_VENDOR_ID\?'
+	[ "$(grep -c 'did you mean' "$tmp/err")" = 2 ] || fail "not each once"
+done
+expect 0 env FAULTLINE_LIMK=udp FAULTLINE_LOG=none "$FAULTLINE" run -q -- true
+silent err
+
 # getopt's messages say who speaks
 expect 2 "$FAULTLINE" run --frobnicate -- true
 says err '^faultline run: .*frobnicate'
