@@ -133,11 +133,23 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 	qp_error(qp, IBV_WC_SUCCESS, 0);
 }
 
+/* of the device, and of the MR that the responder waits for */
+static void count_fault_rnr(struct hca_qp *qp)
+{
+	struct hca_mr *mr = mr_get(qp->pf_wait[ROLE_RESP].key);
+
+	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
+	if (!mr)
+		return;
+	__atomic_fetch_add(&mr->ent->send_rnr_page_fault, 1, __ATOMIC_RELAXED);
+	mr_put(mr);
+}
+
 enum resp_result resp_faulted(struct hca_qp *qp)
 {
 	if (!fault_model->rnr_nak || !qp_reliable(qp))
 		return RESP_AGAIN;
-	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
+	count_fault_rnr(qp);
 	nak_once(qp, AETH_RNR_NAK | (qp->attr.min_rnr_timer & AETH_VALUE_MASK));
 	return RESP_DROPPED;
 }
@@ -486,7 +498,7 @@ static void still_waiting(struct hca_qp *qp)
 		qp->resp.fault_rnrs++;
 	if (!code || code > FAULT_RNR_CODE)
 		code = FAULT_RNR_CODE;
-	cnt_inc(qp->dev->stat, FL_CNT_send_rnr_page_fault);
+	count_fault_rnr(qp);
 	resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, AETH_RNR_NAK | code, qp->resp.psn, 0);
 }
 

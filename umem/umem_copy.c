@@ -43,10 +43,13 @@ static int copy(struct ib_umem *umem, uint32_t key, uint64_t addr, void *buf, si
 			failed = true;
 		}
 		tries += failed;
+		cnt_inc(umem->dev->stat, FL_CNT_page_fault_events);
 		rc = umem->ops->fault(umem, addr, len,
 				      (to_pages ? UMEM_FAULT_WRITE : 0) | (failed ? UMEM_FAULT_FORCE : 0));
-		if (rc < 0)
+		if (rc < 0) {
+			UMEM_COUNT(umem, page_faults_denied, 1);
 			return rc;
+		}
 	}
 	return -EFAULT;
 }

@@ -70,6 +70,7 @@ static void connectx_write_is_nakked_and_dropped(void)
 	TX_ACK(R);
 	CHECK(!memcmp(rig.mem, pattern, 8));
 	CHECK_EQ(cnt(FL_CNT_send_rnr_page_fault), 2);
+	CHECK_EQ(hca_mr_stat(rig.mr)->send_rnr_page_fault, 2);
 	CHECK_EQ(cnt(FL_CNT_rx_backlog_drop), 0);
 }
 
@@ -199,6 +200,7 @@ static void rnr_naks_after_the_bound(uint8_t rnr_retry, unsigned naks)
 		TX_ACK(R - 1);
 	}
 	CHECK_EQ(cnt(FL_CNT_send_rnr_page_fault), naks);
+	CHECK_EQ(hca_mr_stat(rig.mr)->send_rnr_page_fault, naks);
 	wake();
 	TX_ACK(R); /* what was kept, at once */
 	TX_NONE();

@@ -205,6 +205,25 @@ static void waits(void)
 	}
 }
 
+/* a debugger's access that faults is an event, as any other, also when it is denied */
+static void looked_at(void)
+{
+	char *m = anon(4 * P), c;
+	struct ib_umem_odp *odp = odp_get(m, 4 * P);
+	uint64_t events = cnt(FL_CNT_page_fault_events), pages = cnt(FL_CNT_page_faults);
+	uint64_t denied = cnt(FL_CNT_page_faults_denied);
+
+	CHECK(!ib_umem_copy_from(&c, &odp->umem, KEY, P - 1, 1) && !ib_umem_copy_from(&c, &odp->umem, KEY, 0, 1));
+	CHECK(!ib_umem_copy_to(&odp->umem, KEY, P, m, 2 * P));
+	CHECK(cnt(FL_CNT_page_fault_events) == events + 2 && cnt(FL_CNT_page_faults) == pages + 3);
+	CHECK(cnt(FL_CNT_page_faults_denied) == denied);
+	munmap(m + 3 * P, P);
+	mm_wait_start_dma();
+	CHECK(ib_umem_copy_from(&c, &odp->umem, KEY, 3 * P, 1) == -EFAULT);
+	CHECK(cnt(FL_CNT_page_fault_events) == events + 3 && cnt(FL_CNT_page_faults_denied) == denied + 1);
+	ib_umem_release(&odp->umem);
+}
+
 int main(void)
 {
 	umem_start();
@@ -213,5 +232,6 @@ int main(void)
 	huge();
 	waits();
 	slots();
+	looked_at();
 	return 0;
 }
