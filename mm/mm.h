@@ -85,7 +85,6 @@ enum mmu_notifier_event {
 	MMU_NOTIFY_CLEAR,   /* MADV_DONTNEED, MADV_REMOVE: mapped still, pages gone */
 	MMU_NOTIFY_RECLAIM, /* swapped out, or dropped from the page cache (the kernel says CLEAR) */
 	MMU_NOTIFY_MIGRATE, /* the same bytes elsewhere: provoked only (util/provoke.h) */
-	MMU_NOTIFY_RELEASE, /* the process ends, or forgets all (child of a fork) */
 };
 
 struct mmu_notifier_range {
