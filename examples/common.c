@@ -15,6 +15,14 @@
 
 static pid_t client;
 
+void no_arguments(int argc, char **argv)
+{
+	if (argc < 2)
+		return;
+	fprintf(stderr, "%s: takes no arguments: %s\nusage: %s\n", example_name, argv[1], example_name);
+	exit(2);
+}
+
 void die(const char *fmt, ...)
 {
 	int err = errno;

@@ -16,6 +16,8 @@
 extern const char *example_name; /* each example defines it */
 
 void die(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* for a program that takes none: ends it with 2 when there are any */
+void no_arguments(int argc, char **argv);
 
 /* ---- the two ends ---- */
 

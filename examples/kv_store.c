@@ -228,9 +228,10 @@ static int use(int sock)
 	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int sock;
 
+	no_arguments(argc, argv);
 	return two_processes(&sock) == SERVER ? serve(sock) : use(sock);
 }

@@ -245,9 +245,10 @@ static int initiator(int sock)
 	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	int sock;
 
+	no_arguments(argc, argv);
 	return two_processes(&sock) == SERVER ? target(sock) : initiator(sock);
 }

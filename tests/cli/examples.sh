@@ -34,6 +34,11 @@ on irdma storage_target
 says out '^initiator: .*data right' '^target: .*by a pinned bounce buffer'
 says err 'memory +2 MRs pinned'
 
+for example in kv_store storage_target gpu_peer; do
+	expect 2 "$EXAMPLES/$example" on disk
+	says err "^usage: $example"
+done
+
 # a NIC that follows when the GPU moves its buffer, and one that pins it
 on mlx5,irdma gpu_peer
 says out '^accelerator and mlx5_fl0: data right; its memory never moves \(0 moves, 0 pins\)' \
