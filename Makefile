@@ -47,9 +47,9 @@ interop: setup
 	@$(MAKE) --no-print-directory all
 	@sh scripts/interop.sh $(BUILD) $(CASES)
 
-install: all
+install: $(BUILD)/build.ninja
 	@meson configure $(BUILD) -Dprefix=$(PREFIX)
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) installed
 	DESTDIR=$(DESTDIR) meson install -C $(BUILD) --no-rebuild
 
 clean:
