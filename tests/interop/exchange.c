@@ -36,7 +36,7 @@ static const struct {
 	{"rc-out-of-bounds", case_out_of_bounds, {IBV_QPT_RC, 7, 12, RIGHTS}},
 	{"rc-no-right", case_no_right, {IBV_QPT_RC, 7, 12, IBV_ACCESS_REMOTE_WRITE}},
 	{"rc-too-long", case_too_long, {IBV_QPT_RC, 7, 12, RIGHTS}},
-	{"rc-gone", case_gone, {IBV_QPT_RC, 7, 12, RIGHTS}},
+	{"rc-gone", case_gone, {IBV_QPT_RC, 7, 12, RIGHTS, 6}},
 	{"uc-send", case_send, {IBV_QPT_UC, 0, 0, RIGHTS}},
 	{"uc-write", case_write, {IBV_QPT_UC, 0, 0, RIGHTS}},
 	{"uc-dropped", case_uc_dropped, {IBV_QPT_UC, 0, 0, RIGHTS}},

@@ -39,6 +39,8 @@ struct opt {
 	enum ibv_qp_type type;
 	uint8_t rnr_retry, rnr_timer;
 	unsigned access;
+	/* 0: 7, for ever with rxe, which counts what a timer sends again until a whole message has come */
+	uint8_t retry_cnt;
 };
 
 /* ---- the ends (exchange_ends.c) ---- */

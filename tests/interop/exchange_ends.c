@@ -170,7 +170,7 @@ static void to_rts(const struct opt *o)
 	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 				 .sq_psn = me.psn,
 				 .timeout = 17,
-				 .retry_cnt = 6,
+				 .retry_cnt = o->retry_cnt ? o->retry_cnt : 7,
 				 .rnr_retry = o->rnr_retry,
 				 .max_rd_atomic = 4};
 	if (ibv_modify_qp(qp, &a,

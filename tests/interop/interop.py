@@ -99,9 +99,9 @@ class Runner:
             host = self.on_host([*mine, g.GUEST4], limit)
         return host.wait(limit + 5), guest.wait(limit + 5)
 
-    def case(self, name, run, v6, one_way=False):
+    def case(self, name, run, v6, one_way=False, roles=(False, True)):
         """run(host_serves) -> ((status, text) here, (status, text) there)"""
-        for host_serves in (False, True):
+        for host_serves in roles:
             title = f"{name}{'6' if v6 else ''}-{'host' if host_serves else 'guest'}-serves"
             if WANTED and not any(title.startswith(w) for w in WANTED):
                 continue
@@ -147,12 +147,12 @@ class Runner:
 
     def weather(self, how):
         """how: netem's words; None: fair again"""
-        commands = [f"{TC} qdisc del dev eth0 clsact"]
+        commands = [f"{TC} qdisc del dev {where}" for where in ("eth0 clsact", "ifb0 root", "ifb1 root")]
         if how:
             commands = [f"{TC} qdisc add dev eth0 clsact"]
             for direction, device in (("ingress", "ifb0"), ("egress", "ifb1")):
                 commands += [f"ip link set {device} up",
-                             f"{TC} qdisc replace dev {device} root netem limit 100000 {how}",
+                             f"{TC} qdisc add dev {device} root netem limit 100000 {how}",
                              f"{TC} filter add dev eth0 {direction} protocol ip flower ip_proto udp dst_port "
                              f"{wire.ROCE_PORT} action mirred egress redirect dev {device}"]
         for command in commands:
