@@ -160,7 +160,7 @@ def one_address():
                 own.append(several(pair, False, size, column))
             over = med(s / o for s, o in zip(shared, own) if s and o)
             row(f"{PAIRS} x ib_write_bw {size} B at one address", show(med(shared), unit, form),
-                f"{over:.2f} x an address each" if over else "", ">= 0.7 x", over >= 0.7 if over else None)
+                f"{over:.2f} x an address each" if over else "", ">= 0.5 x", over >= 0.5 if over else None)
 
 
 def bottleneck():

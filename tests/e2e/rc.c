@@ -334,7 +334,7 @@ void rc_expect_at(const char *file, int line, struct rc_side *s, enum ibv_wc_sta
 /* ---- patterns ---- */
 
 /* A sanitizer would look at every byte of it; what is made here is this thread's own, and is moved as a whole. */
-#define UNSANITIZED __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
+#define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 enum { CHUNK = 4096 };
 
 UNSANITIZED static uint64_t mix(uint64_t x)

@@ -317,7 +317,7 @@ uint64_t cnt(enum faultline_counter c)
 /* ---- patterns ---- */
 
 /* A sanitizer would look at every byte of it; what is made here is this thread's own, and is moved as a whole. */
-#define UNSANITIZED __attribute__((no_sanitize_address, no_sanitize_thread, no_sanitize_undefined))
+#define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
 enum { CHUNK = 4096 };
 
 UNSANITIZED static void make_pattern(uint8_t *chunk, size_t len, size_t pos, uint32_t seed)
