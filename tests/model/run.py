@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Verifies odp.pml with spin, as it is in several settings, and with each of its mutations, which must fail.
+"""Verifies odp.pml and children.pml with spin, as they are in several settings, and with each of their
+mutations, which must fail.
 
 usage: run.py [--deep] [mutation ...]
 
@@ -16,7 +17,6 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODEL = os.path.join(HERE, "odp.pml")
 
 # settings of the model as it is: all of it is explored, without an error
 WHOLE = ["OPS=2", "OPS=2 NO_USERFAULTFD", "OPS=1 DEREG", "OPS=1 CYCLES=0 DEREG DISCARD"]
@@ -64,12 +64,26 @@ MUTATIONS = {
     "OTHER_MAPS": ("OPS=2", ASSERTION),
 }
 
+# children.pml
+CHILDREN_WHOLE, CHILDREN_DEEP = ["OPS=1"], ["OPS=2"]
+CHILDREN = {
+    "M_USE_NOT_COUNTED": ("OPS=1", ASSERTION),
+    "M_PUT_QUEUES_UNLOCKED": ("OPS=2", ASSERTION),
+    "M_PUT_DOES_NOT_QUEUE": ("OPS=1", ASSERTION),
+    "M_NO_WAIT_FOR_ACCESS": ("OPS=2", ASSERTION),
+    "M_WAIT_BEFORE_OUT": ("OPS=2", ASSERTION),
+    "M_UNUSED_NOT_SEEN_AGAIN": ("OPS=1", ASSERTION),
+    "M_REMOVE_DOES_NOT_WAIT": ("OPS=2", ASSERTION),
+    "M_NOT_UNQUEUED": ("OPS=2", ASSERTION),
+}
+MODELS = {"odp.pml": MUTATIONS, "children.pml": CHILDREN}
 
-def verify(defines, whole=False, trail=False):
+
+def verify(model, defines, whole=False, trail=False):
     """The errors that spin finds, as text; "" for none."""
     with tempfile.TemporaryDirectory(prefix="model-") as where:
         flags = ["-D" + d for d in defines.split()]
-        subprocess.run(["spin", *flags, "-a", MODEL], cwd=where, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["spin", *flags, "-a", os.path.join(HERE, model)], cwd=where, check=True, stdout=subprocess.DEVNULL)
         subprocess.run([os.environ.get("CC", "gcc"), "-O1" if whole else "-O0", "-w", "-DSAFETY", "-DCOLLAPSE", "-DMEMLIM=4000", "-o",
                         "pan", "pan.c"], cwd=where, check=True)
         out = subprocess.run(["./pan", "-m100000"], cwd=where, text=True, stdout=subprocess.PIPE).stdout
@@ -77,7 +91,7 @@ def verify(defines, whole=False, trail=False):
         if not found or "max search depth too small" in out or "out of memory" in out:
             return "not explored: " + out
         if trail and int(found.group(1)):
-            subprocess.run(["spin", *flags, "-t", "-p", "-g", MODEL], cwd=where, check=True)
+            subprocess.run(["spin", *flags, "-t", "-p", "-g", os.path.join(HERE, model)], cwd=where, check=True)
         return "".join(re.findall(r"^pan:\d+: (.*?) \(at depth", out, re.M)) if int(found.group(1)) else ""
 
 
@@ -90,16 +104,20 @@ def main():
     named = [a for a in sys.argv[1:] if not a.startswith("--")]
     if named:
         for name in named:
-            print(name, verify(f"{name} {MUTATIONS[name][0]}", trail=True))
+            for model, mutations in MODELS.items():
+                if name in mutations:
+                    print(model, name, verify(model, f"{name} {mutations[name][0]}", trail=True))
         return 0
-    jobs = [(s, "") for s in WHOLE + (DEEP if deep else [])]
-    jobs += [(f"{name} {setting}", how) for name, (setting, how) in MUTATIONS.items()]
+    jobs = [("odp.pml", s, "") for s in WHOLE + (DEEP if deep else [])]
+    jobs += [("children.pml", s, "") for s in CHILDREN_WHOLE + (CHILDREN_DEEP if deep else [])]
+    jobs += [(model, f"{name} {setting}", how) for model, mutations in MODELS.items()
+             for name, (setting, how) in mutations.items()]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (defines, expected), found in zip(jobs, pool.map(verify, *zip(*((d, not how) for d, how in jobs)))):
+        for (model, defines, expected), found in zip(jobs, pool.map(lambda j: verify(j[0], j[1], not j[2]), jobs)):
             ok = expected in found if expected else not found
             failed += not ok
-            print(f"{'ok' if ok else 'NOT OK'}: {defines}: {found or 'no error'}", flush=True)
+            print(f"{'ok' if ok else 'NOT OK'}: {model}: {defines}: {found or 'no error'}", flush=True)
     return 1 if failed else 0
 
 
