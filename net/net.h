@@ -99,17 +99,25 @@ void net_listen(struct net *net, const uint8_t gid[16]);
 int net_mcast_join(struct net *net, const uint8_t gid[16], int ifindex);
 void net_mcast_leave(struct net *net, const uint8_t gid[16], int ifindex);
 bool gid_is_multicast(const uint8_t gid[16]);
-/* where a datagram with this GRH went, of one of the two forms that grh.c says */
-static inline void grh_dgid(const uint8_t grh[40], uint8_t dgid[16])
+/* who sent a datagram with this GRH, and where to: of one of the two forms that grh.c says */
+static inline void grh_gid(const uint8_t grh[40], int ipv6_at, int ipv4_at, uint8_t gid[16])
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
 	if (grh[0] >> 4 == 6) {
-		__builtin_memcpy(dgid, grh + 24, 16);
+		__builtin_memcpy(gid, grh + ipv6_at, 16);
 		return;
 	}
-	__builtin_memcpy(dgid, mapped, sizeof(mapped));
-	__builtin_memcpy(dgid + 12, grh + 36, 4);
+	__builtin_memcpy(gid, mapped, sizeof(mapped));
+	__builtin_memcpy(gid + 12, grh + ipv4_at, 4);
+}
+static inline void grh_sgid(const uint8_t grh[40], uint8_t sgid[16])
+{
+	grh_gid(grh, 8, 32, sgid);
+}
+static inline void grh_dgid(const uint8_t grh[40], uint8_t dgid[16])
+{
+	grh_gid(grh, 24, 36, dgid);
 }
 void net_path_close(struct net_path *path);
 const char *net_path_link(const struct net_path *path); /* "loop", "shm", "udp" */

@@ -3,14 +3,15 @@
  * RoCEv2 headers: one table says what each opcode is and carries, and everything else follows from it:
  * how long the headers are, what is read from them and written to them, and which lengths are possible.
  * Extended headers stand in a fixed order after the BTH (9.2, figure "transport header sequence"):
- * DETH or XRCETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH; no opcode has more than three.
- * Opcodes of the reliable datagram, and what the specification reserves, have no entry.
+ * RDETH, DETH or XRCETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt, IETH; no opcode has more than four. Of the
+ * reliable datagram's opcodes those have an entry that SRD uses (hw/srd.h); what the specification reserves has none.
  */
 #include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include "net/roce.h"
 
+#define RDETH_BYTES	4
 #define RETH_BYTES	16
 #define ATOMICETH_BYTES 28
 #define AETH_BYTES	4
@@ -31,7 +32,8 @@
 	(ROCE_BTH_BYTES + ((f)&ROCE_F_RETH ? RETH_BYTES : 0) + ((f)&ROCE_F_AETH ? AETH_BYTES : 0) + \
 	 ((f)&ROCE_F_ATOMIC ? ATOMICETH_BYTES : 0) + ((f)&ROCE_F_ATMACK ? ATMACK_BYTES : 0) +     \
 	 ((f)&ROCE_F_IMMDT ? IMMDT_BYTES : 0) + ((f)&ROCE_F_IETH ? IETH_BYTES : 0) +              \
-	 ((f)&ROCE_F_DETH ? DETH_BYTES : 0) + ((f)&ROCE_F_XRCETH ? ROCE_XRCETH_BYTES : 0))
+	 ((f)&ROCE_F_DETH ? DETH_BYTES : 0) + ((f)&ROCE_F_XRCETH ? ROCE_XRCETH_BYTES : 0) + \
+	 ((f)&ROCE_F_RDETH ? RDETH_BYTES : 0))
 
 /* the transports number the same operations alike (9.2.1, table 35) */
 #define OPCODE(t, op, f)                                                                           \
@@ -45,6 +47,7 @@
 #define LAST  ROCE_F_END
 #define ONLY  (ROCE_F_START | ROCE_F_END)
 #define RESP  (ROCE_F_READ | ROCE_F_PAYLOAD)
+#define RD    (ROCE_F_RDETH | ROCE_F_DETH)
 
 /* x: what all requests of the transport carry besides */
 #define CONNECTED_OPCODES(t, x)                                                                    \
@@ -86,6 +89,17 @@ const struct roce_opcode_info roce_opcode[256] = {
 	CONNECTED_OPCODES(UC, 0),
 	[ROCE_OPCODE_CNP] = {.name = "CNP", .flags = ROCE_F_VALID | ROCE_F_PAYLOAD | ONLY,
 			     .hdr_bytes = ROCE_BTH_BYTES},
+	OPCODE(RD, SEND_ONLY, SEND | ONLY | RD),
+	OPCODE(RD, SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | RD | ROCE_F_IMMDT),
+	OPCODE(RD, RDMA_WRITE_ONLY, WRITE | ONLY | RD | ROCE_F_RETH),
+	OPCODE(RD, RDMA_WRITE_ONLY_WITH_IMMEDIATE, WRITE | ONLY | RD | ROCE_F_RETH | ROCE_F_IMMDT | ROCE_F_RWR),
+	OPCODE(RD, RDMA_READ_REQUEST, ROCE_F_REQ | ROCE_F_READ | ONLY | RD | ROCE_F_RETH),
+	OPCODE(RD, RDMA_READ_RESPONSE_FIRST, RESP | FIRST | ROCE_F_RDETH | ROCE_F_AETH),
+	OPCODE(RD, RDMA_READ_RESPONSE_MIDDLE, RESP | ROCE_F_RDETH),
+	OPCODE(RD, RDMA_READ_RESPONSE_LAST, RESP | LAST | ROCE_F_RDETH | ROCE_F_AETH),
+	OPCODE(RD, RDMA_READ_RESPONSE_ONLY, RESP | ONLY | ROCE_F_RDETH | ROCE_F_AETH),
+	OPCODE(RD, ACKNOWLEDGE, ONLY | ROCE_F_RDETH | ROCE_F_AETH),
+	OPCODE(RD, RESYNC, ROCE_F_REQ | ONLY | RD),
 	OPCODE(UD, SEND_ONLY, SEND | ONLY | ROCE_F_DETH),
 	OPCODE(UD, SEND_ONLY_WITH_IMMEDIATE, SEND | ONLY | ROCE_F_DETH | ROCE_F_IMMDT),
 };
@@ -154,6 +168,10 @@ size_t roce_build_headers(const struct roce_pkt *pkt, uint32_t i, uint8_t *buf)
 	if (last && pkt->ackreq)
 		buf[8] = BTH_ACKREQ;
 
+	if (info->flags & ROCE_F_RDETH) {
+		put32(p, pkt->flow & 0xffffff);
+		p += RDETH_BYTES;
+	}
 	if (info->flags & ROCE_F_DETH) {
 		put32(p, pkt->qkey);
 		put32(p + 4, pkt->src_qpn & ROCE_QPN_MASK);
@@ -216,6 +234,10 @@ int roce_parse_headers(const uint8_t *buf, size_t len, struct roce_pkt *pkt, uns
 	pkt->psn = get32(buf + 8) & ROCE_PSN_MASK;
 	pkt->npkts = 1;
 
+	if (info->flags & ROCE_F_RDETH) {
+		pkt->flow = get32(p) & 0xffffff;
+		p += RDETH_BYTES;
+	}
 	if (info->flags & ROCE_F_DETH) {
 		pkt->qkey = get32(p);
 		pkt->src_qpn = get32(p + 4) & ROCE_QPN_MASK;

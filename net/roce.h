@@ -56,10 +56,13 @@
 #define ROCE_F_READ	0x4000 /* READ request or response */
 #define ROCE_F_RWR	0x8000 /* takes a receive WQE: SENDs, and WRITE with immediate */
 #define ROCE_F_XRCETH	0x10000
+#define ROCE_F_RDETH	0x20000
 
 /* the transport's part of an opcode; that of XRC (annex A14) is not in <infiniband/opcode.h> */
 #define ROCE_TRANSPORT_MASK 0xe0
 #define IBV_OPCODE_XRC	    0xa0
+#define IBV_OPCODE_RESYNC    0x15 /* nor is this, of the reliable datagram's */
+#define IBV_OPCODE_RD_RESYNC (IBV_OPCODE_RD | IBV_OPCODE_RESYNC)
 
 /* congestion notification (annex A17.9.3): to a QP of any transport, of no message */
 #define ROCE_OPCODE_CNP	 0x81
@@ -95,6 +98,7 @@ struct roce_pkt {
 	uint32_t msn; /* AETH */
 	uint32_t qkey, src_qpn; /* DETH */
 	uint32_t srqn; /* XRCETH: of all packets */
+	uint32_t flow; /* RDETH: there an "EE-context" */
 
 	const uint8_t *payload; /* received: good for the time of the call */
 	uint32_t payload_len;	/* of all packets, without pad */

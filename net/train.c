@@ -119,7 +119,7 @@ static int merge_last(const uint8_t *hdr, size_t len, uint32_t npkts, struct roc
 	if ((pkt->opcode ^ last.opcode) & ROCE_TRANSPORT_MASK || (first ^ flags) & KIND_MASK ||
 	    !(first & ROCE_F_PAYLOAD) || first & ROCE_F_END || flags & ROCE_F_START ||
 	    last.psn != psn_add(pkt->psn, npkts - 1) || last.dest_qpn != pkt->dest_qpn ||
-	    last.pkey != pkt->pkey)
+	    last.pkey != pkt->pkey || last.flow != pkt->flow)
 		return -EPROTO;
 	pkt->opcode_last = last.opcode;
 	pkt->se = last.se;

@@ -19,7 +19,7 @@ static struct roce_pkt sample(unsigned op, uint32_t payload)
 				 .va = 0x0123456789abcdef, .rkey = 0xdeadbeef, .dma_len = 0x80000000,
 				 .swap_add = 0x1122334455667788, .compare = 0x99aabbccddeeff00,
 				 .atomic_orig = 0xfedcba9876543210, .imm = 0x01020304, .syndrome = 0x6c,
-				 .msn = 0x654321, .qkey = 0x80010000, .src_qpn = 0xabcdef, .srqn = 0x2468ac,
+				 .msn = 0x654321, .qkey = 0x80010000, .src_qpn = 0xabcdef, .srqn = 0x2468ac, .flow = 0x13579b,
 				 .payload_len = payload};
 }
 
@@ -60,6 +60,8 @@ static void same(const struct roce_pkt *a, const struct roce_pkt *b)
 	}
 	if (f & ROCE_F_XRCETH)
 		assert_int_equal(a->srqn, b->srqn);
+	if (f & ROCE_F_RDETH)
+		assert_int_equal(a->flow, b->flow);
 }
 
 static void round_trip(void **state)
@@ -109,7 +111,7 @@ static void round_trip(void **state)
 			assert_int_equal(roce_parse(buf, len, &out), -EPROTO);
 		}
 	}
-	assert_int_equal(known, 23 + 23 + 12 + 2 + 1); /* RC, XRC, UC, UD, and the CNP */
+	assert_int_equal(known, 23 + 23 + 12 + 2 + 11 + 1); /* RC, XRC, UC, UD, of RD what SRD uses, and the CNP */
 }
 
 /* opcodes as the specification numbers them, not as our table does */
@@ -126,6 +128,10 @@ static void known_numbers(void **state)
 	assert_string_equal(roce_opcode[0xb7].name, "XRC_SEND_ONLY_WITH_INVALIDATE");
 	assert_null(roce_opcode[0xb5].name);
 	assert_null(roce_opcode[0xb8].name);
+	assert_string_equal(roce_opcode[0x44].name, "RD_SEND_ONLY");
+	assert_string_equal(roce_opcode[0x55].name, "RD_RESYNC");
+	assert_int_equal(roce_opcode[0x4b].hdr_bytes, 44);
+	assert_int_equal(roce_opcode[0x51].hdr_bytes, 20);
 	assert_int_equal(roce_opcode[0xa1].hdr_bytes, 16);
 	assert_int_equal(roce_opcode[0xab].hdr_bytes, 36);
 	assert_int_equal(roce_opcode[0xac].hdr_bytes, 32);
@@ -174,6 +180,7 @@ static void train_opcodes(void **state)
 		{0xa0, 0xa1, 0xa3}, /* XRC SEND, with immediate */
 		{0xa6, 0xa7, 0xa9}, /* XRC WRITE, with immediate */
 		{0xad, 0xae, 0xaf}, /* XRC READ response */
+		{0x4d, 0x4e, 0x4f}, /* RD READ response */
 		{IBV_OPCODE_RC_RDMA_READ_RESPONSE_FIRST, IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE,
 		 IBV_OPCODE_RC_RDMA_READ_RESPONSE_LAST},
 		{IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE, IBV_OPCODE_RC_RDMA_READ_RESPONSE_MIDDLE,
