@@ -398,11 +398,18 @@ int ib_create_ah(struct ib_pd *pd, const struct ibv_ah_attr *attr, struct ib_ah 
 				.flow_label = attr->grh.flow_label};
 	memcpy(a->av.sgid, sgid, sizeof(a->av.sgid));
 	memcpy(a->av.dgid, attr->grh.dgid.raw, sizeof(a->av.dgid));
+	if (dev->profile->srd_max_rdma_size) {
+		err = hca_ah_add(&a->av);
+		if (err)
+			goto err_put;
+	}
 	ib_uobject_add(&a->uobj, uc, IB_AH);
 	cnt_inc(dev->stat, FL_CNT_ah);
 	*ah = a;
 	return 0;
 
+err_put:
+	ib_uobject_put(&pd->uobj);
 err_free:
 	free(a);
 err_unreserve:
@@ -418,6 +425,8 @@ int ib_destroy_ah(struct ib_ah *ah)
 
 	if (err)
 		return err;
+	if (dev->profile->srd_max_rdma_size)
+		hca_ah_remove(&ah->av);
 	ib_uobject_put(&ah->pd->uobj);
 	cnt_dec(dev->stat, FL_CNT_ah);
 	free(ah);

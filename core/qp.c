@@ -79,6 +79,14 @@ static void find_needs(struct ib_pd *pd, const struct ib_qp_init_attr *init, str
 	}
 }
 
+/* IBV_QPT_DRIVER is SRD, the one such type there is */
+static bool has_type(const struct hca_profile *p, enum ibv_qp_type type)
+{
+	if (type == IBV_QPT_DRIVER)
+		return p->srd_max_rdma_size;
+	return (unsigned)type < 32 && (p->qp_types & (1u << type));
+}
+
 int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib_qp **qp)
 {
 	NO_CANCEL;
@@ -91,7 +99,7 @@ int ib_create_qp(struct ib_pd *pd, const struct ib_qp_init_attr *init, struct ib
 
 	if (!ib_ucontext_alive(uc))
 		return -EIO;
-	if ((unsigned)init->qp_type >= 32 || !(p->qp_types & (1u << init->qp_type)))
+	if (!has_type(p, init->qp_type))
 		return -(p->qp_type_refused ? p->qp_type_refused : EOPNOTSUPP);
 	if (init->qp_type != IBV_QPT_XRC_RECV && (!pd || !init->send_cq))
 		return -EINVAL;
@@ -235,7 +243,7 @@ int ib_modify_qp(struct ib_qp *qp, const struct ibv_qp_attr *user_attr, int mask
 	err = check_attr(qp, &attr, mask, sgid);
 	if (err)
 		return err;
-	if (qp->qp_type == IBV_QPT_UD && next == IBV_QPS_RTR)
+	if ((qp->qp_type == IBV_QPT_UD || qp->qp_type == IBV_QPT_DRIVER) && next == IBV_QPS_RTR)
 		listen_to_all(qp->uobj.ucontext->device);
 	return hca_qp_modify(qp->hca, &attr, mask, sgid);
 }

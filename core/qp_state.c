@@ -70,6 +70,7 @@ static int transport_of(enum ibv_qp_type type)
 	case IBV_QPT_UC:
 		return T_UC;
 	case IBV_QPT_UD:
+	case IBV_QPT_DRIVER: /* SRD, whose table in efa's driver is that of UD with one attribute more */
 		return T_UD;
 	case IBV_QPT_XRC_SEND:
 		return T_XRC_INI;
@@ -90,6 +91,8 @@ bool ib_modify_qp_is_ok(enum ibv_qp_state cur, enum ibv_qp_state next, enum ibv_
 	int t = transport_of(type);
 	int attrs = mask & ~IBV_QP_STATE;
 
+	if (type == IBV_QPT_DRIVER && cur == IBV_QPS_RTR && next == IBV_QPS_RTS)
+		attrs &= ~IBV_QP_RNR_RETRY;
 	if (t < 0 || !is_state(cur) || !is_state(next))
 		return false;
 	if (next == IBV_QPS_RESET || (next == IBV_QPS_ERR && cur != IBV_QPS_RESET))

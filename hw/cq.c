@@ -65,6 +65,11 @@ static bool cq_fires(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 
 void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
+	hca_cq_push_from(cq, wc, solicited, NULL);
+}
+
+void hca_cq_push_from(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, const uint8_t sgid[16])
+{
 	uint32_t tail;
 	bool fire, first;
 
@@ -82,6 +87,8 @@ void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited)
 		return;
 	}
 	cq->ring[tail & cq->mask].wc = *wc;
+	if (sgid)
+		memcpy(cq->ring[tail & cq->mask].sgid, sgid, 16);
 	if (cq->timestamps) {
 		cq->ring[tail & cq->mask].timestamp_ns = clock_ns(CLOCK_MONOTONIC);
 		cq->ring[tail & cq->mask].realtime_ns = clock_ns(CLOCK_REALTIME);

@@ -59,7 +59,22 @@ struct hca_av {
 	uint8_t sgid[16], dgid[16];
 	uint8_t tclass, hop_limit;
 	uint32_t flow_label;
+	uint16_t ahn; /* efa: its number */
 };
+
+/* efa: PD's handles for one address share a number; -ENOMEM. Each is removed as often as it was added. */
+int hca_ah_add(struct hca_av *av);
+void hca_ah_remove(const struct hca_av *av);
+
+/*
+ * An RDMA operation of SRD names a place and who has it, but struct ibv_send_wr has room for one of them:
+ * wr.ud says who, and where is in what memory windows have there.
+ */
+static inline void hca_wr_set_place(struct ibv_send_wr *wr, uint32_t rkey, uint64_t remote_addr)
+{
+	wr->bind_mw.rkey = rkey;
+	wr->bind_mw.bind_info.addr = remote_addr;
+}
 
 struct hca_event_ops {
 	void (*comp)(void *uobject);			       /* a CQ that was armed has a completion */
@@ -77,6 +92,7 @@ struct hca_cqe {
 	struct ibv_wc wc;
 	uint64_t timestamp_ns; /* CLOCK_MONOTONIC; CLOCK_REALTIME beside it where asked for; 0: not asked for */
 	uint64_t realtime_ns;
+	uint8_t sgid[16]; /* of a receive of SRD: who sent it */
 };
 
 /* depth: entries it must hold (core has rounded it) */
@@ -121,7 +137,7 @@ struct hca_qp_open {
 };
 
 struct hca_qp_init {
-	enum ibv_qp_type type;
+	enum ibv_qp_type type; /* IBV_QPT_DRIVER: SRD */
 	uint32_t pd;
 	struct hca_cq *send_cq, *recv_cq; /* XRC: an initiator has no recv_cq, a target neither, nor a PD */
 	struct hca_srq *srq; /* or NULL */

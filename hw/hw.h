@@ -7,7 +7,8 @@
  *   req.c   requester: turns send WQEs (post.c) into request packets
  *   resp.c  responder: executes requests from the peer, answers
  *   comp.c  completer: takes the answers, retires send WQEs
- * and ud.c requester and responder of the transport that has no connection.
+ * and ud.c requester and responder of the transport that has no connection, srd.c and its like those of
+ * the one that needs none to be reliable.
  * Each can pause, and only it: for room on the link, for a page fault (pf.c), for an RNR timer.
  *
  * QPs and MRs live in type-stable memory: what an index had once stays a struct of that kind for the
@@ -126,6 +127,8 @@ struct hca_cq {
 extern struct hca_event_ops hca_event_ops;
 
 void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited);
+/* the same, of a receive, with who sent it */
+void hca_cq_push_from(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, const uint8_t sgid[16]);
 void hca_cq_clean(struct hca_cq *cq, uint32_t qpn);
 
 /* ---- mr.c ---- */
@@ -312,7 +315,8 @@ struct hca_qp {
 	_Atomic(enum ibv_qp_state) state; /* changed under the lock; posting reads it without */
 	struct ibv_qp_attr attr;
 	struct net_path *path;
-	struct ud_paths *ud; /* UD: in place of the one path */
+	struct ud_paths *ud; /* UD, SRD: in place of the one path */
+	struct hca_srd *srd; /* SRD, which is IBV_QPT_DRIVER */
 	uint32_t port_mtu;
 	uint32_t mtu;
 
@@ -435,15 +439,17 @@ static inline uint8_t qp_transport(const struct hca_qp *qp)
 	case IBV_QPT_XRC_SEND:
 	case IBV_QPT_XRC_RECV:
 		return IBV_OPCODE_XRC;
+	case IBV_QPT_DRIVER:
+		return IBV_OPCODE_RD;
 	default:
 		return IBV_OPCODE_RC;
 	}
 }
 
-/* Its packets are acknowledged. XRC is the reliable connection, cut into a QP that asks and one that answers. */
+/* Its packets are acknowledged, in their order. XRC is the reliable connection, cut into a QP that asks and one that answers. */
 static inline bool qp_reliable(const struct hca_qp *qp)
 {
-	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD && qp->type != IBV_QPT_DRIVER;
 }
 
 /* Does it execute requests, and does it send any? */
@@ -488,6 +494,11 @@ struct kept_pkt *pkt_queue_take(struct pkt_queue *q);
 void pkt_queue_put_back(struct pkt_queue *q, struct kept_pkt *k);
 void pkt_trim(struct roce_pkt *pkt, uint32_t n);
 
+/* ---- post.c ---- */
+
+/* SGEs, or inline data as w says */
+void send_wqe_fill_data(struct send_wqe *w, const struct ibv_send_wr *wr);
+
 /* ---- req.c, comp.c, resp.c: all with the QP locked ---- */
 
 /* the argument of req_fill_from_wqe(), which copies a send WQE's data to a link */
@@ -506,6 +517,8 @@ void req_give_up(struct hca_qp *qp);
 void req_undam(struct hca_qp *qp);
 /* SQD: says SQ_DRAINED once what was begun is complete */
 void req_check_drained(struct hca_qp *qp);
+/* counts a work request that succeeded */
+void req_count_done(struct hca_qp *qp, const struct send_wqe *w);
 /* retires the oldest send WQE with a status */
 void req_retire(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_err);
 void comp_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
@@ -544,11 +557,15 @@ void ud_paths_free(struct ud_paths *t); /* it is empty */
 struct ud_path *ud_paths_take(struct ud_paths *t, uint32_t *slots);
 void ud_paths_close(struct ud_path *v, uint32_t slots); /* QP not locked */
 /*
- * Opens the paths that the list of work requests needs; QP not locked. 0, or an errno (positive), and
+ * Opens the paths that the list of work requests, up to end, needs; QP not locked. 0, or an errno (positive), and
  * *stop is the work request that cannot be posted for it.
  */
-int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **stop);
-int ud_check_wr(const struct ibv_send_wr *wr);
+int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, const struct ibv_send_wr *end, struct ibv_send_wr **stop);
+/* has it an address handle? 0 or EINVAL */
+int ud_check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr);
+uint32_t ud_wr_qkey(const struct hca_qp *qp, const struct ibv_send_wr *wr);
+/* where the work request goes; NULL: its address handle is of another PD */
+struct net_path *ud_wr_path(struct hca_qp *qp, const struct ibv_send_wr *wr);
 void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr);
 /*
  * 10.3.1: of an unreliable transport only the send queue is in error, and the consumer brings it back
@@ -559,6 +576,37 @@ void ud_flush_sends(struct hca_qp *qp);
 void ud_run(struct hca_qp *qp);
 void ud_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
 void ud_resume(struct hca_qp *qp);
+
+/* for who opens paths himself. NULL: it is not there */
+struct net_path *ud_path_find(struct hca_qp *qp, const struct net_path_attr *a);
+/* 0 or -ENOMEM; *path is NULL when it has passed to the QP */
+int ud_path_enter(struct hca_qp *qp, const struct net_path_attr *a, struct net_path **path);
+/* the path back to where a datagram came from */
+void ud_path_back(const struct hca_qp *qp, const uint8_t grh[GRH_BYTES], uint32_t src_qpn, struct net_path_attr *a);
+
+/* ---- srd.c: SRD as the other files see it; with the QP locked, but where said ---- */
+
+struct hca_srd *srd_new(uint32_t slots);
+void srd_free(struct hca_srd *srd); /* it was reset */
+void srd_reset(struct hca_qp *qp);
+void srd_flush(struct hca_qp *qp);
+/* QP not locked */
+int srd_post(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, bool all);
+void srd_run(struct hca_qp *qp);
+void srd_timer(struct hca_qp *qp);
+void srd_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
+void srd_resume(struct hca_qp *qp);
+void srd_send_acks(struct hca_qp *qp);
+bool srd_drained(const struct hca_qp *qp);
+
+/* ---- ah.c: the numbers of address handles; no lock needed ---- */
+
+#define AH_UNKNOWN 0xffff
+void ah_fork_child(void);
+/* moves when one comes or goes */
+uint32_t ah_version(void);
+/* of this PD's handle for that address, or AH_UNKNOWN */
+uint16_t ah_number(uint32_t pd, const uint8_t gid[16]);
 
 /* vendor_err of IBV_WC_RETRY_EXC_ERR: why, as far as can be told */
 #define VENDOR_ERR_NO_ANSWER 0x81 /* nothing was heard from the peer since the request */

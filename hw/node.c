@@ -62,7 +62,9 @@ static void qp_rx(struct faultline_device *stat, uint32_t qpn, const struct roce
 	pf_serves(qp);
 	if (pkt->ce)
 		cwnd_marked(qp);
-	if (qp->ud)
+	if (qp->srd)
+		srd_rx(qp, pkt);
+	else if (qp->ud)
 		ud_rx(qp, pkt);
 	else if (roce_opcode[pkt->opcode].flags & ROCE_F_REQ)
 		resp_rx(qp, pkt);
@@ -178,6 +180,7 @@ void hca_node_fork_child(void)
 	net_fork_child(node->net);
 	engine_fork_child(node);
 	pf_fork_child();
+	ah_fork_child();
 }
 
 /*

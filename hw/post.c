@@ -12,7 +12,7 @@ static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint6
 {
 	int i;
 
-	if (qp->ud && ud_check_wr(wr))
+	if (qp->ud && ud_check_wr(qp, wr))
 		return EINVAL;
 	switch (wr->opcode) {
 	case IBV_WR_SEND:
@@ -51,11 +51,16 @@ static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint6
 	return 0;
 }
 
-static void copy_inline(struct send_wqe *w, const struct ibv_send_wr *wr)
+void send_wqe_fill_data(struct send_wqe *w, const struct ibv_send_wr *wr)
 {
 	uint8_t *to = w->data;
 	int i;
 
+	if (!w->inline_data) {
+		if (wr->num_sge)
+			memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof(w->sge[0]));
+		return;
+	}
 	for (i = 0; i < wr->num_sge; i++) {
 		if (wr->sg_list[i].length)
 			memcpy(to, (void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
@@ -98,10 +103,7 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		w->remote_addr = wr->wr.rdma.remote_addr;
 		w->rkey = wr->wr.rdma.rkey;
 	}
-	if (w->inline_data)
-		copy_inline(w, wr);
-	else if (wr->num_sge)
-		memcpy(w->sge, wr->sg_list, wr->num_sge * sizeof(w->sge[0]));
+	send_wqe_fill_data(w, wr);
 	w->dammed = fault_model->dams && qp_reliable(qp) && (qp->req.rnr_wait || qp->req.ask_again_at);
 	qp->sq_head++;
 	return 0;
@@ -142,7 +144,7 @@ static int post_list(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		return EIO;
 	/* without the lock the state is a hint: it is looked at again */
 	if (qp->ud && may_post(qp->state))
-		stop_rc = ud_open_paths(qp, wr, &stop);
+		stop_rc = ud_open_paths(qp, wr, NULL, &stop);
 	if (stop && all) {
 		*bad = stop;
 		return stop_rc;
@@ -175,10 +177,10 @@ static int post_list(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 
 int hca_post_send(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	return post_list(qp, wr, bad, false);
+	return qp->srd ? srd_post(qp, wr, bad, false) : post_list(qp, wr, bad, false);
 }
 
 int hca_post_send_all(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
-	return post_list(qp, wr, bad, true);
+	return qp->srd ? srd_post(qp, wr, bad, true) : post_list(qp, wr, bad, true);
 }

@@ -40,6 +40,7 @@ struct hca_profile {
 	unsigned access_supported; /* mandatory IBV_ACCESS_* bits it takes */
 
 	uint32_t qp_types;   /* bit per enum ibv_qp_type */
+	uint32_t srd_max_rdma_size; /* bytes of an RDMA operation of SRD; 0: there is no SRD */
 	int qp_type_refused; /* errno for another one; 0: EOPNOTSUPP */
 	bool qp_builders;    /* ibv_create_qp_ex takes send_ops_flags; else EOPNOTSUPP */
 	bool cap_rounding_pow2; /* queue depths are rounded up to 2^n - 1 (rxe) or 2^n (mlx5) */

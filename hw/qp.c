@@ -153,9 +153,14 @@ static int qp_alloc_queues(struct hca_qp *qp, const struct hca_qp_init *init)
 	if (rq_init(&qp->rq, init->srq ? 0 : init->cap.max_recv_wr, init->cap.max_recv_sge) ||
 	    !qp->sq || !qp->resp.atomics || !qp->resp.wqe)
 		return -ENOMEM;
-	if (init->type == IBV_QPT_UD) {
+	if (init->type == IBV_QPT_UD || init->type == IBV_QPT_DRIVER) {
 		qp->ud = ud_paths_new();
 		if (!qp->ud)
+			return -ENOMEM;
+	}
+	if (init->type == IBV_QPT_DRIVER) {
+		qp->srd = srd_new(qp->sq_depth);
+		if (!qp->srd)
 			return -ENOMEM;
 	}
 	return 0;
@@ -167,6 +172,8 @@ static void qp_free_queues(struct hca_qp *qp)
 	free(qp->resp.atomics);
 	free(qp->resp.wqe);
 	rq_destroy(&qp->rq);
+	srd_free(qp->srd);
+	qp->srd = NULL;
 	ud_paths_free(qp->ud);
 	qp->ud = NULL;
 	qp->sq = NULL;
@@ -183,7 +190,8 @@ int hca_qp_create(struct hca_dev *dev, const struct hca_qp_init *init, struct hc
 	if (!hca_dev_alive(dev))
 		return -EIO;
 	if (init->type != IBV_QPT_RC && init->type != IBV_QPT_UC && init->type != IBV_QPT_UD &&
-	    init->type != IBV_QPT_XRC_SEND && init->type != IBV_QPT_XRC_RECV)
+	    init->type != IBV_QPT_XRC_SEND && init->type != IBV_QPT_XRC_RECV &&
+	    init->type != IBV_QPT_DRIVER)
 		return -EOPNOTSUPP;
 	rc = engine_start(node);
 	if (rc)
@@ -250,6 +258,8 @@ void hca_qp_query(struct hca_qp *qp, struct ibv_qp_attr *attr)
 void qp_reset(struct hca_qp *qp)
 {
 	direct_withdraw(qp);
+	if (qp->srd)
+		srd_reset(qp);
 	qp->sq_head = qp->sq_send = qp->sq_tail = 0;
 	memset(&qp->req, 0, sizeof(qp->req));
 	resp_reset(qp);
@@ -286,6 +296,8 @@ void qp_flush(struct hca_qp *qp)
 	while (qp->sq_tail != qp->sq_head)
 		req_retire(qp, IBV_WC_WR_FLUSH_ERR, 0);
 	qp->sq_send = qp->sq_tail;
+	if (qp->srd)
+		srd_flush(qp);
 	if (qp->resp.have_wqe) {
 		qp->resp.have_wqe = false;
 		flush_recv(qp, qp->resp.wqe->wr_id);
@@ -378,6 +390,10 @@ static void enter_state(struct hca_qp *qp, enum ibv_qp_state state)
 	case IBV_QPS_RESET:
 		qp_reset(qp);
 		memset(&qp->attr, 0, sizeof(qp->attr));
+		break;
+	case IBV_QPS_INIT:
+		if (qp->srd)
+			qp->attr.rnr_retry = 7; /* without end, unless something else is asked for */
 		break;
 	case IBV_QPS_RTR:
 		qp->mtu = qp->ud ? qp->port_mtu : 128u << qp->attr.path_mtu;

@@ -33,7 +33,7 @@ static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 	}
 }
 
-static void count_done(struct hca_qp *qp, const struct send_wqe *w)
+void req_count_done(struct hca_qp *qp, const struct send_wqe *w)
 {
 	struct faultline_device *st = qp->dev->stat;
 
@@ -63,7 +63,7 @@ void req_retire(struct hca_qp *qp, enum ibv_wc_status status, uint32_t vendor_er
 	if (w->asked && qp->req.rd_atomic)
 		qp->req.rd_atomic--;
 	if (status == IBV_WC_SUCCESS)
-		count_done(qp, w);
+		req_count_done(qp, w);
 	if (qp->sq_send == qp->sq_tail)
 		qp->sq_send++;
 	qp->sq_tail++;
@@ -343,6 +343,10 @@ void req_run(struct hca_qp *qp)
 	struct send_wqe *w;
 	int rc;
 
+	if (qp->srd) {
+		srd_run(qp);
+		return;
+	}
 	if (qp->ud) {
 		ud_run(qp);
 		return;
@@ -387,6 +391,8 @@ void req_check_drained(struct hca_qp *qp)
 		if (w->started)
 			return;
 	}
+	if (qp->srd && !srd_drained(qp))
+		return;
 	qp->req.drained_said = true;
 	qp_event(qp, IBV_EVENT_SQ_DRAINED);
 }
@@ -490,6 +496,10 @@ static void ack_timer(struct hca_qp *qp, uint64_t now)
 /* The timer looks (9.7.6.1.3): it is as late as it must be when nothing moved since it last did. */
 void req_timer(struct hca_qp *qp, uint64_t now)
 {
+	if (qp->srd) {
+		srd_timer(qp);
+		return;
+	}
 	if (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)
 		probe_timer(qp, now);
 	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)

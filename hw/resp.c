@@ -57,6 +57,8 @@ bool resp_send_aeth(struct hca_qp *qp, uint8_t opcode, uint8_t syndrome, uint32_
 
 void resp_send_ack(struct hca_qp *qp)
 {
+	if (qp->srd)
+		srd_send_acks(qp);
 	if (!qp->resp.ack_pending || !qp->path || qp->resp.blocked)
 		return;
 	if (resp_send_aeth(qp, IBV_OPCODE_ACKNOWLEDGE, AETH_ACK_NO_CREDIT, qp->resp.psn - 1, 0))
@@ -566,6 +568,10 @@ void resp_resume(struct hca_qp *qp)
 {
 	struct kept_pkt *k;
 
+	if (qp->srd) {
+		srd_resume(qp);
+		return;
+	}
 	if (qp->ud) {
 		ud_resume(qp);
 		return;

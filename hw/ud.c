@@ -154,46 +154,75 @@ static int paths_grow(struct ud_paths *t)
 	return 0;
 }
 
-static int path_open(struct ud_paths *t, const struct net_path_attr *a)
+/* The path passes to the table, unless another is there already, which *path is then not any more. */
+static int path_enter(struct ud_paths *t, const struct net_path_attr *a, struct net_path **path)
 {
-	struct net_path *path;
 	struct ud_path *p;
-	int rc = net_path_open(hca_node->net, a, &path);
+	int rc;
 
-	if (rc)
-		return rc;
 	fl_lock(&t->lock);
 	rc = paths_grow(t);
 	if (!rc) {
 		p = path_find(t, a);
 		if (!p->path) { /* else another thread was there first */
-			p->path = path;
+			p->path = *path;
 			p->attr = *a;
 			t->n++;
-			path = NULL;
+			*path = NULL;
 		}
 	}
 	fl_unlock(&t->lock);
+	return rc;
+}
+
+static int path_open(struct ud_paths *t, const struct net_path_attr *a)
+{
+	struct net_path *path;
+	int rc = net_path_open(hca_node->net, a, &path);
+
+	if (rc)
+		return rc;
+	rc = path_enter(t, a, &path);
 	if (path)
 		net_path_close(path);
 	return rc;
 }
 
-static const struct hca_av *wr_av(const struct ibv_send_wr *wr)
+struct net_path *ud_path_find(struct hca_qp *qp, const struct net_path_attr *a)
 {
-	bool send = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
-
-	return send && wr->wr.ud.ah ? hca_event_ops.av(wr->wr.ud.ah) : NULL;
+	return path_get(qp->ud, a);
 }
 
-int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **stop)
+int ud_path_enter(struct hca_qp *qp, const struct net_path_attr *a, struct net_path **path)
+{
+	return path_enter(qp->ud, a, path);
+}
+
+void ud_path_back(const struct hca_qp *qp, const uint8_t grh[GRH_BYTES], uint32_t src_qpn, struct net_path_attr *a)
+{
+	memset(a, 0, sizeof(*a));
+	grh_dgid(grh, a->sgid);
+	grh_sgid(grh, a->dgid);
+	a->qpn = qp->qpn;
+	a->dest_qpn = src_qpn & ~(QP_MAX - 1);
+}
+
+/* of SRD an RDMA operation has an address handle, too */
+static const struct hca_av *wr_av(const struct hca_qp *qp, const struct ibv_send_wr *wr)
+{
+	bool has = qp->srd || wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+
+	return has && wr->wr.ud.ah ? hca_event_ops.av(wr->wr.ud.ah) : NULL;
+}
+
+int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, const struct ibv_send_wr *end, struct ibv_send_wr **stop)
 {
 	const struct hca_av *av;
 	struct net_path_attr a;
 	int rc;
 
-	for (; wr; wr = wr->next) {
-		av = wr_av(wr);
+	for (; wr != end; wr = wr->next) {
+		av = wr_av(qp, wr);
 		if (!av || av->pd != qp->pd)
 			continue; /* posting, or sending, says what it thinks of it */
 		path_attr(qp, wr, av, &a);
@@ -210,23 +239,32 @@ int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 
 /* ---- requester ---- */
 
-int ud_check_wr(const struct ibv_send_wr *wr)
+int ud_check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr)
 {
-	return wr_av(wr) ? 0 : EINVAL;
+	return wr_av(qp, wr) ? 0 : EINVAL;
+}
+
+uint32_t ud_wr_qkey(const struct hca_qp *qp, const struct ibv_send_wr *wr)
+{
+	return wr->wr.ud.remote_qkey & QKEY_OF_QP ? qp->attr.qkey : wr->wr.ud.remote_qkey;
+}
+
+struct net_path *ud_wr_path(struct hca_qp *qp, const struct ibv_send_wr *wr)
+{
+	const struct hca_av *av = wr_av(qp, wr);
+	struct net_path_attr a;
+
+	if (av->pd != qp->pd)
+		return NULL;
+	path_attr(qp, wr, av, &a);
+	return path_get(qp->ud, &a);
 }
 
 void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr)
 {
-	const struct hca_av *av = wr_av(wr);
-	struct net_path_attr a;
-
 	w->dest_qpn = wr->wr.ud.remote_qpn & ROCE_QPN_MASK;
-	w->qkey = wr->wr.ud.remote_qkey & QKEY_OF_QP ? qp->attr.qkey : wr->wr.ud.remote_qkey;
-	w->path = NULL;
-	if (av->pd != qp->pd)
-		return;
-	path_attr(qp, wr, av, &a);
-	w->path = path_get(qp->ud, &a);
+	w->qkey = ud_wr_qkey(qp, wr);
+	w->path = ud_wr_path(qp, wr);
 }
 
 void sq_error(struct hca_qp *qp, enum ibv_wc_status status)

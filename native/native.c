@@ -1,31 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* libfaultline.so.1: finds the device that runs in this process, and hands native calls on to it. */
+/* libfaultline.so.1: hands native calls on to the device that runs in this process. */
 #include "native/native.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
-
-static const struct faultline_native *table;
-
-static void find(void)
-{
-	/* NOLOAD: the one the program runs on, however it was loaded, or none at all */
-	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
-
-	if (!lib)
-		return;
-	table = dlsym(lib, "faultline_native");
-	dlclose(lib);
-}
-
-const struct faultline_native *faultline_native_get(void)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, find);
-	return table;
-}
 
 /* Calls a member of the table; EOPNOTSUPP where the running device does not have it. */
 #define NATIVE(member, ...)                                                                        \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The bridge between libfaultline.so.1, which programs link to for what verbs have no call for, and the
- * device, which lives in libibverbs.so.1. That library exports one object, faultline_native; where the
+ * The bridge between libfaultline.so.1, which programs link to for what verbs have no call for, or libefa.so.1,
+ * and the device, which lives in libibverbs.so.1. That library exports one object, faultline_native; where the
  * object is missing the program runs on another libibverbs, and every native call says EOPNOTSUPP.
  *
  * Both libraries are of one release most of the time, not always: members are only ever added at the
@@ -37,6 +37,20 @@ struct faultline_native_dmabuf {
 	int (*totals)(struct faultline_dmabuf_totals *totals, size_t totals_size);
 };
 
+/* <infiniband/efadv.h>, function by function; each looks whether the device is an efa */
+struct faultline_native_efa {
+	size_t size;
+	int (*query_device)(struct ibv_context *context, void *attr, uint32_t inlen);
+	int (*query_ah)(struct ibv_ah *ah, void *attr, uint32_t inlen);
+	int (*query_mr)(struct ibv_mr *mr, void *attr, uint32_t inlen);
+	struct ibv_cq_ex *(*create_cq)(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
+				       const void *efa_attr, uint32_t inlen);
+	void *(*cq_from_ibv_cq_ex)(struct ibv_cq_ex *cq);
+	struct ibv_qp *(*create_driver_qp)(struct ibv_pd *pd, struct ibv_qp_init_attr *attr, uint32_t type);
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr,
+				       const void *efa_attr, uint32_t inlen);
+};
+
 struct faultline_native {
 	size_t size; /* of this structure, as libibverbs.so.1 was built with it */
 
@@ -48,6 +62,7 @@ struct faultline_native {
 	int (*mr_write)(struct ibv_mr *mr, size_t offset, const void *src, size_t length);
 
 	const struct faultline_native_dmabuf *dmabuf; /* or NULL */
+	const struct faultline_native_efa *efa; /* or NULL */
 };
 
 /* The running device's table, or NULL. Thread-safe; found once. */
@@ -55,6 +70,8 @@ const struct faultline_native *faultline_native_get(void);
 
 /* What `dmabuf` points to: verbs/native_dmabuf.c, in libibverbs.so.1 only. */
 extern const struct faultline_native_dmabuf fl_native_dmabuf;
+/* What `efa` points to: verbs/efa.c */
+extern const struct faultline_native_efa fl_native_efa;
 
 /* has the table of the running device this member? */
 #define FL_NATIVE_HAS(table, member)                                                               \

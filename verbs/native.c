@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The device's end of libfaultline.so.1 (native/native.h). */
+/* The device's end of libfaultline.so.1 and libefa.so.1 (native/native.h). */
 #include "native/native.h"
 
 #include <string.h>
@@ -58,4 +58,5 @@ const struct faultline_native faultline_native = {
 	.mr_read = mr_read,
 	.mr_write = mr_write,
 	.dmabuf = &fl_native_dmabuf,
+	.efa = &fl_native_efa,
 };

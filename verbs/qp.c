@@ -38,9 +38,8 @@ struct verbs_qp *fl_qp_alloc(struct ibv_context *context, void *qp_context, enum
 	return qp;
 }
 
-/* attr: the part that all releases share; its caps become what was granted. pd: NULL of an XRC target */
-static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_xrcd *xrcd,
-				struct ibv_qp_init_attr *attr, bool builders)
+struct ibv_qp *fl_create_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_xrcd *xrcd,
+			    struct ibv_qp_init_attr *attr, bool builders)
 {
 	struct ib_qp_init_attr init = {.qp_type = attr->qp_type, .cap = attr->cap,
 				       .sq_sig_all = attr->sq_sig_all};
@@ -76,12 +75,22 @@ static struct ibv_qp *create_qp(struct ibv_context *context, struct ibv_pd *pd, 
 	return &qp->qp;
 }
 
+/* one that is made by the driver's own call (efa.c) */
+static bool is_drivers_own(const struct hca_profile *p, enum ibv_qp_type type)
+{
+	return type == IBV_QPT_DRIVER && p->srd_max_rdma_size;
+}
+
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
+	const struct hca_profile *p = to_fl_context(pd->context)->ib->device->profile;
+
+	if (is_drivers_own(p, attr->qp_type))
+		return fail_null(-EOPNOTSUPP);
 	/* it cannot be told the domain */
-	if (attr->qp_type == IBV_QPT_XRC_RECV && ib_has_xrc(to_fl_context(pd->context)->ib->device->profile))
+	if (attr->qp_type == IBV_QPT_XRC_RECV && ib_has_xrc(p))
 		return fail_null(-EINVAL);
-	return create_qp(pd->context, pd, NULL, attr, false);
+	return fl_create_qp(pd->context, pd, NULL, attr, false);
 }
 
 /* The target of an XRC domain: it has no PD, and sends nothing that could be built. */
@@ -91,7 +100,7 @@ static struct ibv_qp *create_xrc_target(struct ibv_context *context, struct ibv_
 		return fail_null(-EOPNOTSUPP);
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) || !attr->xrcd || attr->xrcd->context != context)
 		return fail_null(-EINVAL);
-	return create_qp(context, NULL, attr->xrcd, (struct ibv_qp_init_attr *)attr, false);
+	return fl_create_qp(context, NULL, attr->xrcd, (struct ibv_qp_init_attr *)attr, false);
 }
 
 struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
@@ -102,7 +111,7 @@ struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 
 	if (ib_has_xrc(p))
 		mask |= IBV_QP_INIT_ATTR_XRCD;
-	if ((attr->comp_mask & ~mask) ||
+	if (is_drivers_own(p, attr->qp_type) || (attr->comp_mask & ~mask) ||
 	    ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags) ||
 	    (builders && (!p->qp_builders ||
 			  (attr->send_ops_flags & ~fl_qp_ex_ops(p, attr->qp_type)))))
@@ -112,7 +121,7 @@ struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || attr->pd->context != context)
 		return fail_null(-EINVAL);
 	/* the extended structure begins with the whole of the plain one */
-	return create_qp(context, attr->pd, NULL, (struct ibv_qp_init_attr *)attr, builders);
+	return fl_create_qp(context, attr->pd, NULL, (struct ibv_qp_init_attr *)attr, builders);
 }
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)

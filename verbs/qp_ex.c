@@ -92,9 +92,13 @@ static void add_rdma(struct ibv_qp_ex *qpx, enum ibv_wr_opcode opcode, uint32_t 
 
 	if (!wr)
 		return;
+	wr->imm_data = imm_data;
+	if (qpx->qp_base.qp_type == IBV_QPT_DRIVER) {
+		hca_wr_set_place(wr, rkey, remote_addr);
+		return;
+	}
 	wr->wr.rdma.rkey = rkey;
 	wr->wr.rdma.remote_addr = remote_addr;
-	wr->imm_data = imm_data;
 }
 
 static void wr_rdma_read(struct ibv_qp_ex *qpx, uint32_t rkey, uint64_t remote_addr)
@@ -321,6 +325,8 @@ uint64_t fl_qp_ex_ops(const struct hca_profile *profile, enum ibv_qp_type type)
 		return send | write;
 	case IBV_QPT_UD:
 		return send;
+	case IBV_QPT_DRIVER: /* SRD */
+		return send | write | IBV_QP_EX_WITH_RDMA_READ;
 	default:
 		return 0;
 	}

@@ -74,6 +74,13 @@ struct verbs_ah {
 	struct ib_ah *ib;
 };
 
+/* efa's part of a CQ: struct efadv_cq of <infiniband/efadv.h>, as far as any release knows it */
+struct efa_cq {
+	uint64_t comp_mask;
+	int (*wc_read_sgid)(struct efa_cq *cq, union ibv_gid *sgid);
+	bool (*wc_is_unsolicited)(struct efa_cq *cq);
+};
+
 struct verbs_cq {
 	union {
 		struct ibv_cq cq;
@@ -86,6 +93,7 @@ struct verbs_cq {
 	bool single_threaded;
 	uint64_t ts_mask, ts_khz;
 	struct event_source comp, async;
+	struct efa_cq efa;
 };
 
 struct verbs_xrcd {
@@ -207,6 +215,9 @@ int fl_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values
 int fl_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		 struct ibv_sge *sg_list, uint32_t num_sge);
 struct ibv_cq_ex *fl_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+/* attr: the part that all releases share; its caps become what was granted. pd: NULL of an XRC target */
+struct ibv_qp *fl_create_qp(struct ibv_context *context, struct ibv_pd *pd, struct ibv_xrcd *xrcd,
+			    struct ibv_qp_init_attr *attr, bool builders);
 struct ibv_qp *fl_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
 struct ibv_srq *fl_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
 int fl_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num);

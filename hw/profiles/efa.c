@@ -9,18 +9,19 @@
  * types and their errno in efa_create_qp() and efa_check_qp_attr(), which verbs there are in
  * efa_ctx_ops. Counts are the firmware's, other on each generation: round figures.
  *
+ * SRD as on a current generation (RDMA READ and WRITE, RNR retries, the sender's address in a completion):
+ * the capabilities are the flags of efadv_query_device() of rdma-core; max_rdma_size is what such a device
+ * reports, 1 GiB.
+ *
  * What is not as there. Addresses: its GIDs are its own, these are RoCE v2 addresses (one, index
- * 0). A datagram there holds up to the device's MTU (8.8 KB), here one packet, 4096 bytes, and
- * max_msg_sz says so. SRD, its reliable datagram, is made by efadv_create_qp_ex() of libefa, which
- * knows an EFA by its provider's functions and refuses any other device (EOPNOTSUPP);
- * ibv_create_qp() refuses IBV_QPT_DRIVER there as here. So there is no SRD here, and RDMA READ and
- * WRITE, which only SRD can do, neither, though regions take the access flags.
+ * 0). A datagram and a SEND of SRD there hold up to the device's MTU (8.8 KB), here one packet, 4096 bytes, and
+ * max_msg_sz says so.
  */
 #include "hw/profiles/profiles.h"
 
 const struct hca_profile hca_profile_efa = {
 	.name = "efa",
-	.description = "Amazon EFA (efa), without its SRD",
+	.description = "Amazon EFA (efa)",
 	.unspecified = true,
 	.attr = {
 		.fw_ver = "0.0.0.0",
@@ -30,7 +31,7 @@ const struct hca_profile hca_profile_efa = {
 		.vendor_part_id = 0xefa2,
 		.hw_ver = 0xefa2,
 		.max_qp = 256,
-		.max_qp_wr = 512,
+		.max_qp_wr = 4096,
 		.max_sge = 2,
 		.max_sge_rd = 1,
 		.max_cq = 512,
@@ -46,6 +47,7 @@ const struct hca_profile hca_profile_efa = {
 	.access_supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
 			    IBV_ACCESS_REMOTE_READ,
 	.qp_types = 1u << IBV_QPT_UD,
+	.srd_max_rdma_size = 1u << 30,
 	.qp_builders = true,
 	.max_inline_data = 32,
 	.wc_flags = IBV_WC_STANDARD_FLAGS,

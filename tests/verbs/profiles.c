@@ -56,7 +56,7 @@ static const struct expected want[NUM] = {
 		.srq = EOPNOTSUPP, .cq_ex = EOPNOTSUPP, .cq_stamps = EOPNOTSUPP,
 		.resize = EOPNOTSUPP, .builders = EOPNOTSUPP,
 		.link_layer = IBV_LINK_LAYER_ETHERNET},
-	[EFA] = {.name = "efa_fl0", .vendor = 0x1d0f, .max_qp_wr = 512, .max_sge = 2,
+	[EFA] = {.name = "efa_fl0", .vendor = 0x1d0f, .max_qp_wr = 4096, .max_sge = 2,
 		.inline_data = 32, .gid_tbl_len = 1, .max_msg_sz = 4096,
 		.atomics = IBV_ATOMIC_NONE, .rc = EOPNOTSUPP, .uc = EOPNOTSUPP,
 		.driver = EOPNOTSUPP, .xrc = EOPNOTSUPP, .on_demand = EOPNOTSUPP,
