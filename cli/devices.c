@@ -28,13 +28,21 @@ static const struct flag odp_flags[] = {
 	{0},
 };
 
+#define TYPE_SRD (1u << 31) /* among the bits of ordinary QP types, none of which is 31 */
+
 static const struct flag qp_flags[] = {
 	{1u << IBV_QPT_RC, "RC"},
 	{1u << IBV_QPT_UC, "UC"},
 	{1u << IBV_QPT_UD, "UD"},
 	{1u << IBV_QPT_XRC_SEND, "XRC"},
+	{TYPE_SRD, "SRD"},
 	{0},
 };
+
+static uint32_t types_of(const struct hca_profile *p)
+{
+	return p->qp_types | (p->srd_max_rdma_size ? TYPE_SRD : 0);
+}
 
 static const struct flag access_flags[] = {
 	{IBV_ACCESS_LOCAL_WRITE, "local write"},
@@ -132,7 +140,7 @@ static void profile_tables(void)
 	for (p = hca_profiles; *p; p++)
 		printf("%-9s %-19s %-18s %-12s %-7s %-4s %s\n", (*p)->name, odp_words(*p),
 		       dmabuf_words[(*p)->dmabuf],
-		       words((*p)->qp_types, qp_flags, buf[0], sizeof(buf[0])),
+		       words(types_of(*p), qp_flags, buf[0], sizeof(buf[0])),
 		       atomic_words[(*p)->attr.atomic_cap], (*p)->attr.max_srq ? "yes" : "no",
 		       (*p)->description);
 
@@ -199,7 +207,7 @@ static cJSON *profile_json(const struct hca_profile *p)
 	add_words(odp, "ud", p->odp.per_transport_caps.ud_odp_caps, odp_flags);
 	add_words(odp, "xrc", p->xrc_odp_caps, odp_flags);
 	cJSON_AddStringToObject(obj, "dma_buf", dmabuf_words[p->dmabuf]);
-	add_words(obj, "qp_types", p->qp_types, qp_flags);
+	add_words(obj, "qp_types", types_of(p), qp_flags);
 	cJSON_AddStringToObject(obj, "atomics", atomic_words[a->atomic_cap]);
 	add_words(obj, "access", p->access_supported, access_flags);
 	cJSON_AddNumberToObject(obj, "vendor_id", a->vendor_id);

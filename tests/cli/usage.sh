@@ -38,7 +38,7 @@ expect 2 "$FAULTLINE" top -n none
 expect 0 "$FAULTLINE" devices
 says out '^PROFILE' '^mlx5 ' '^rxe ' '^DEVICE' '^mlx5_fl0 '
 says out '^mlx5 .* dynamic ' '^rxe  *explicit  *none ' '^irdma  *none  *pinned, revocable  *RC UD  *none ' \
-	'^mana  *none  *pinned  *RC  *none ' '^efa  *none  *pinned  *UD '
+	'^mana  *none  *pinned  *RC  *none ' '^efa  *none  *pinned  *UD SRD '
 expect 0 "$FAULTLINE" devices --device rxe,mlx5,rxe --netdev lo
 says out '^rxe_fl0 ' '^mlx5_fl0 ' '^rxe_fl1 '
 expect 0 "$FAULTLINE" devices --json

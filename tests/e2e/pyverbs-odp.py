@@ -43,9 +43,13 @@ def copy_tests(to):
             shutil.copy(path, to)
 
 
+def there():
+    return os.path.isdir(TESTS) and not subprocess.run(['/usr/bin/python3', '-c', 'import pyverbs'],
+                                                       stderr=subprocess.DEVNULL).returncode
+
+
 def main():
-    if not os.path.isdir(TESTS) or subprocess.run(['/usr/bin/python3', '-c', 'import pyverbs'],
-                                                  stderr=subprocess.DEVNULL).returncode:
+    if not there():
         print('rdma-core with its tests, or python3-pyverbs, is not installed')
         return 77
     had = reserve()
@@ -70,4 +74,5 @@ def main():
     return bool(bad)
 
 
-sys.exit(main())
+if __name__ == '__main__':
+    sys.exit(main())

@@ -3,7 +3,7 @@
 """Runs programs of Debian's packages, unmodified, under `faultline run`: a server and a client of each.
 
 usage: tools.py GROUP    (devices, pingpong, perftest-bw, perftest-lat, perftest-odp, perftest-udp, ud, xrc,
-                          netns, bottleneck, profiles)
+                          netns, bottleneck, profiles, srd)
 
 Every pair has a TCP port of its own, a time limit, and must end with status 0 at both sides with what
 it should have said. Tests run in parallel, so ports are drawn and tried. Exit status: 0, 1, or 77.
@@ -371,6 +371,20 @@ def bottleneck():
         failures.append(f"{best / RATE:.2f} of the rate")
 
 
+def srd():
+    need("ib_send_bw", "ib_read_bw")
+    for link in ("auto", "udp"):
+        env = {"FAULTLINE_DEVICE": "efa", "FAULTLINE_LINK": link, "FAULTLINE_VENDOR_PART_ID": "0xefa1"}
+        for size in (2, 1024, 4096):
+            result(pair(["ib_send_bw", "-c", "SRD", "-x", "0", "-F", "-n", "500", "-s", str(size)], [], env=env), size, "SRD")
+        for size in (2, 4096, 65536):
+            result(pair(["ib_read_bw", "-c", "SRD", "-x", "0", "-F", "-n", "200", "-s", str(size)], [], env=env), size, "SRD")
+        result(pair(["ib_send_lat", "-c", "SRD", "-x", "0", "-F", "-n", "200", "-s", "64"], [], env=env), 64, "SRD")
+    env = {"FAULTLINE_DEVICE": "efa"}
+    for extra in (["-q", "4"], ["-b"]):
+        result(pair(["ib_send_bw", "-c", "SRD", "-x", "0", "-F", "-n", "500", "-s", "1024", *extra], [], env=env), 1024, "SRD")
+
+
 def refused(device, command, why):
     """The program finds that the device does not have it, and says so; it never gets as far as its peer."""
     p = subprocess.run([FAULTLINE, "run", "-q", "--device", device, "--", *command], text=True, timeout=30,
@@ -400,7 +414,7 @@ def profiles():
 
 GROUPS = {"devices": devices, "pingpong": pingpong, "perftest-bw": perftest_bw, "perftest-lat": perftest_lat,
           "perftest-odp": perftest_odp, "perftest-udp": perftest_udp, "ud": ud, "xrc": xrc, "netns": netns,
-          "bottleneck": bottleneck, "profiles": profiles}
+          "bottleneck": bottleneck, "profiles": profiles, "srd": srd}
 
 if __name__ == "__main__":
     GROUPS[sys.argv[1]]()
