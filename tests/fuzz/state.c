@@ -129,11 +129,15 @@ static void detach(void)
 
 static void drop_qp(unsigned i)
 {
+	struct hca_qp_open *open; /* rig_qp_new() made it */
+
 	if (!w.qp[i])
 		return;
 	if (i == UD)
 		detach();
+	open = cds_list_first_entry(&w.qp[i]->opens, struct hca_qp_open, node);
 	hca_qp_destroy(w.qp[i]);
+	free(open);
 	w.qp[i] = NULL;
 	w.has_sent[i] = false;
 }
