@@ -91,7 +91,7 @@ def verify(model, defines, whole=False, trail=False):
         if not found or "max search depth too small" in out or "out of memory" in out:
             return "not explored: " + out
         if trail and int(found.group(1)):
-            subprocess.run(["spin", *flags, "-t", "-p", "-g", os.path.join(HERE, model)], cwd=where, check=True)
+            subprocess.run(["spin", *flags, "-k", model + ".trail", "-p", "-g", os.path.join(HERE, model)], cwd=where)
         return "".join(re.findall(r"^pan:\d+: (.*?) \(at depth", out, re.M)) if int(found.group(1)) else ""
 
 
