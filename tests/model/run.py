@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Verifies odp.pml and children.pml with spin, as they are in several settings, and with each of their
+"""Verifies odp.pml, children.pml and pin.pml with spin, as they are in several settings, and with each of their
 mutations, which must fail.
 
 usage: run.py [--deep] [mutation ...]
@@ -76,7 +76,12 @@ CHILDREN = {
     "M_REMOVE_DOES_NOT_WAIT": ("OPS=2", ASSERTION),
     "M_NOT_UNQUEUED": ("OPS=2", ASSERTION),
 }
-MODELS = {"odp.pml": MUTATIONS, "children.pml": CHILDREN}
+# pin.pml
+PIN_WHOLE = ["CYCLES=1"]
+PIN = {name: ("CYCLES=1", ASSERTION) for name in (
+    "M_PIN_NOT_STALE", "M_NO_WAIT_FOR_PINNED", "M_PIN_NO_RETRY", "M_UNPIN_LEAVES_STALE", "M_PINS_NOT_SEEN_MOVED",
+    "M_FAULT_ENTERS_PINNED")}
+MODELS = {"odp.pml": MUTATIONS, "children.pml": CHILDREN, "pin.pml": PIN}
 
 
 def verify(model, defines, whole=False, trail=False):
@@ -110,6 +115,7 @@ def main():
         return 0
     jobs = [("odp.pml", s, "") for s in WHOLE + (DEEP if deep else [])]
     jobs += [("children.pml", s, "") for s in CHILDREN_WHOLE + (CHILDREN_DEEP if deep else [])]
+    jobs += [("pin.pml", s, "") for s in PIN_WHOLE]
     jobs += [(model, f"{name} {setting}", how) for model, mutations in MODELS.items()
              for name, (setting, how) in mutations.items()]
     failed = 0
