@@ -27,6 +27,14 @@ static void state(enum ibv_qp_state s, int mask)
 	CHECK_EQ(hca_qp_modify(rig.qp, &attr, IBV_QP_STATE | mask, gid), 0);
 }
 
+static void new_qp(void)
+{
+	rig.qp = rig_qp_new();
+	state(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+	state(IBV_QPS_RTR, 0);
+	state(IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY);
+}
+
 static void up(void)
 {
 	struct hca_event_ops ops;
@@ -37,10 +45,7 @@ static void up(void)
 	ops = hca_event_ops;
 	ops.av = av_of;
 	hca_set_event_ops(&ops);
-	rig.qp = rig_qp_new();
-	state(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-	state(IBV_QPS_RTR, 0);
-	state(IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY);
+	new_qp();
 	grh[20] = 0x45;
 	memcpy(grh + 32, peer_gid + 12, 4);
 	memcpy(grh + 36, my_gid + 12, 4);
@@ -505,6 +510,24 @@ static void one_that_ends_says_so(void)
 	CHECK_EQ(fake_paths, 0);
 }
 
+/* A worker looks for the way back to a source of a QP that is reset, or gone, by then. */
+static void ends_while_the_way_back_is_sought(void)
+{
+	up();
+	for (unsigned i = 0; i < 200; i++) {
+		rx(request(RD(SEND_ONLY), 0, 33));
+		if (i % 2)
+			state(IBV_QPS_RESET, 0);
+		hca_qp_destroy(rig.qp);
+		new_qp();
+		drain_tx();
+	}
+	hca_qp_destroy(rig.qp);
+	rig_workers_idle();
+	drain_tx();
+	CHECK_EQ(fake_paths, 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test tests[] = {
@@ -524,6 +547,7 @@ int main(int argc, char **argv)
 		TEST(written_and_told_of),
 		TEST(reads_are_answered_as_often_as_asked),
 		TEST(one_that_ends_says_so),
+		TEST(ends_while_the_way_back_is_sought),
 		{0},
 	};
 
