@@ -6,6 +6,9 @@
  * waits of those who hold go from older to younger, and there is no circle. Who holds one without a context
  * takes no second, so it waits for nobody and can be waited for by all.
  *
+ * Who comes with nothing in hand queues, or one that takes it again and again (an importer's copies) would keep the
+ * exporter's moves waiting. Who holds something does not: it would wait for those before it, whatever their age.
+ *
  * For util/lock.h a context counts as one lock, from its first reservation to its last.
  */
 #include "dmabuf/dma-resv.h"
@@ -69,12 +72,16 @@ static void mark(struct dma_resv *obj, struct ww_acquire_ctx *ctx)
 
 int dma_resv_lock(struct dma_resv *obj, struct ww_acquire_ctx *ctx)
 {
+	bool queues = !ctx || !ctx->acquired;
+	unsigned ticket;
 	int err = 0;
 
 	/* a second one is allowed within a context, and only there */
-	fl_lock_may_take(ctx && ctx->acquired ? LOCK_DMA_RESV + 1 : LOCK_DMA_RESV);
+	fl_lock_may_take(queues ? LOCK_DMA_RESV : LOCK_DMA_RESV + 1);
 	fl_lock(&obj->lock);
-	while (obj->held && !err) {
+	ticket = obj->tickets;
+	obj->tickets += queues;
+	while ((obj->held || (queues && ticket != obj->served)) && !err) {
 		if (ctx && obj->ctx == ctx)
 			err = -EALREADY;
 		else if (ctx && ctx->acquired && obj->ctx && obj->ctx->stamp < ctx->stamp)
@@ -82,6 +89,7 @@ int dma_resv_lock(struct dma_resv *obj, struct ww_acquire_ctx *ctx)
 		else
 			pthread_cond_wait(&obj->freed, &obj->lock.m);
 	}
+	obj->served += queues; /* none of the queue leaves it without */
 	if (!err)
 		take(obj, ctx);
 	fl_unlock(&obj->lock);

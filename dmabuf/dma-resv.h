@@ -61,6 +61,7 @@ struct dma_resv {
 	bool held;
 	pthread_t holder;
 	struct ww_acquire_ctx *ctx; /* of the holder, or NULL */
+	unsigned tickets, served; /* of the queue */
 	struct fl_mutex order;	    /* never locked: the holder's mark in the check of the lock order */
 	struct dma_resv_fence *fences;
 	unsigned num_fences, max_fences;

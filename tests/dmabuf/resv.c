@@ -160,6 +160,41 @@ static void storm_ends(void **state)
 		dma_resv_fini(&storm[i]);
 }
 
+static void *queueing_thread(void *arg)
+{
+	struct younger *q = arg;
+
+	dma_resv_lock(q->mine, NULL);
+	q->has = 1;
+	dma_resv_unlock(q->mine);
+	return NULL;
+}
+
+/* who gives it back and wants it again comes after who waits for it */
+static void queue_is_kept(void **state)
+{
+	struct dma_resv a;
+	struct younger q = {.mine = &a};
+	bool waits = false;
+	pthread_t t;
+
+	dma_resv_init(&a);
+	dma_resv_lock(&a, NULL);
+	assert_int_equal(pthread_create(&t, NULL, queueing_thread, &q), 0);
+	while (!waits) {
+		usleep(100);
+		fl_lock(&a.lock);
+		waits = a.tickets == a.served + 1;
+		fl_unlock(&a.lock);
+	}
+	dma_resv_unlock(&a);
+	dma_resv_lock(&a, NULL);
+	assert_int_equal(q.has, 1);
+	dma_resv_unlock(&a);
+	pthread_join(t, NULL);
+	dma_resv_fini(&a);
+}
+
 static void called(struct dma_fence *f, struct dma_fence_cb *cb)
 {
 	cb->func = NULL;
@@ -233,6 +268,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(uncontended), cmocka_unit_test(younger_dies), cmocka_unit_test(storm_ends),
+		cmocka_unit_test(queue_is_kept),
 		cmocka_unit_test(fences),      cmocka_unit_test(usages),
 	};
 
