@@ -19,7 +19,10 @@ static bool waits_for_pager(const struct hmm_range *range)
 {
 	struct mmu_interval_notifier *mni = range->notifier;
 
-	if (!uffd_runs() || (mni->ops->lazy ? notifier_watches(mni, range->start, range->end) : mni->watched))
+	if (!uffd_runs())
+		return false;
+	if (mni->ops->lazy ? notifier_watches(mni, range->start, range->end)
+			   : __atomic_load_n(&mni->watched, __ATOMIC_RELAXED))
 		return false;
 	return vma_absent(range->start, range->end);
 }

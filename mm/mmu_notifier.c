@@ -418,7 +418,7 @@ void notifier_knows(struct mmu_interval_notifier *mni, const struct vma *v, unsi
 {
 	struct subscription *s = sub_of(mni->node);
 
-	if (!mni->watched) /* nobody tells when it goes */
+	if (!__atomic_load_n(&mni->watched, __ATOMIC_RELAXED)) /* nobody tells when it goes */
 		return;
 	fl_lock(&tree_lock);
 	if (s->known.start != v->start || s->known.end != v->end || s->known_at != unmaps) {
@@ -450,7 +450,7 @@ int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint
 		ret = -EBUSY;
 		break;
 	case UFFD_UNWATCHED:
-		mni->watched = false;
+		__atomic_store_n(&mni->watched, false, __ATOMIC_RELAXED); /* faults look at it without the lock */
 		say_unwatched(start, end);
 		break;
 	}

@@ -293,6 +293,8 @@ void uffd_fork_child(void)
 
 /* ---- ranges ---- */
 
+#define REGISTER_TRIES 16
+
 static int do_register(uint64_t start, uint64_t end)
 {
 	struct uffdio_register r = {
@@ -350,13 +352,18 @@ enum uffd_watch uffd_register(uint64_t start, uint64_t end)
 
 	if (state != UFFD_RUNS)
 		return UFFD_UNWATCHED;
-	/* one call does holes too, but not a mapping it does not take, nor nothing at all */
-	if (!do_register(start, end))
-		return UFFD_WATCHED;
-	n = each_vma(start, end, do_register, &failed);
-	if (!n)
-		return UFFD_NOTHING_MAPPED;
-	return failed ? UFFD_UNWATCHED : UFFD_WATCHED;
+	for (int i = 0; i < REGISTER_TRIES; i++) {
+		/* one call does holes too, but not a mapping it does not take, nor nothing at all */
+		if (!do_register(start, end))
+			return UFFD_WATCHED;
+		n = each_vma(start, end, do_register, &failed);
+		if (!n)
+			return UFFD_NOTHING_MAPPED;
+		if (!failed)
+			return UFFD_WATCHED;
+		/* it is not taken, or was there when it was looked at, and gone when it was to be taken */
+	}
+	return UFFD_UNWATCHED;
 }
 
 void uffd_unregister(uint64_t start, uint64_t end)

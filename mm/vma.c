@@ -393,7 +393,7 @@ static bool can_populate(void)
 	return k == 1;
 }
 
-#define NO_MEMORY_TRIES 3
+#define NO_MEMORY_TRIES 64
 
 static int populate(uint64_t start, uint64_t end, bool write)
 {
@@ -415,7 +415,7 @@ again:
 	 * EFAULT, EHWPOISON: SIGBUS */
 	if (err == ENOMEM && end - start == PAGE_SIZE && !mincore((void *)start, PAGE_SIZE, &vec)) {
 		if (++tries < NO_MEMORY_TRIES)
-			goto again; /* or a hole that was filled between the two */
+			goto again; /* or a hole that was filled between the two, as often as its owner likes */
 		return -ENOMEM;
 	}
 	return -EFAULT;

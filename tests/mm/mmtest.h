@@ -45,9 +45,15 @@ static inline void mm_start(const char *pin)
 	CHECK(mm_init(&cfg) == 0);
 }
 
+/*
+ * Far below where the kernel puts mappings by itself: what others map (a sanitizer's run time, the C library)
+ * while a test has made a hole in it goes elsewhere, and is not there when the test maps over the hole.
+ */
 static inline char *anon(size_t n)
 {
-	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	static uintptr_t next = 0x7e9000000000;
+	uintptr_t at = __atomic_fetch_add(&next, (n + (4u << 20)) & ~((2ul << 20) - 1), __ATOMIC_RELAXED);
+	char *p = mmap((void *)at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	CHECK(p != MAP_FAILED);
 	return p;
