@@ -23,7 +23,6 @@
 #define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
 #define UDP_MAX	      64			/* local addresses, groups, and flows */
 #define FLOWS_MAX     32
-#define FLOWS_WORTH   256 /* packets handed over since the last look */
 #define MCAST_GROUPS_MAX 48
 #define RECONNECT_NS  50000000ull
 #define HANDOVER_MAX  256 /* packets kept while their process is being connected */
@@ -89,7 +88,6 @@ struct handover {
 	uint8_t grh[GRH_LEN];
 	uint32_t len;
 	bool ce;
-	uint16_t port; /* source */
 	uint8_t packet[];
 };
 
@@ -116,15 +114,12 @@ struct net {
 	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
 	_Alignas(64) _Atomic unsigned next_rx;
 	_Atomic unsigned udp_skip, udp_idle;
-	_Atomic unsigned num_handed; /* packets that other processes handed over to us, and that may have a flow */
 
 	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
 	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
 	struct udp_sock *_Atomic udp[UDP_MAX];
 	unsigned flows; /* of these, UDP_FLOW */
-	unsigned handed_seen; /* num_handed when flows were last opened */
-	struct cds_list_head udp_path_list; /* paths over UDP */
 	struct mcast_group group[MCAST_GROUPS_MAX];
 
 	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
@@ -144,8 +139,7 @@ struct net_path {
 	uint32_t qpn;
 	struct shm_tx *tx;
 	struct udp_sock *sock;
-	struct udp_sock *flow_sock;	/* UDP_FLOW; NULL: its answers come to the usual one; LOCK_NET_SLOT */
-	struct cds_list_head udp_node;	/* in udp_path_list */
+	struct udp_sock *flow_sock; /* UDP_FLOW; NULL: what the peer sends comes to the usual one; LOCK_NET_SLOT */
 	struct sockaddr_storage daddr;
 	socklen_t daddr_len;
 	struct impair_flow *flow; /* NULL: none was impaired so far */
@@ -220,7 +214,7 @@ void shm_tx_put(struct net *net, struct shm_tx *tx);
 int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 /* 0, or -ENOTCONN, -EAGAIN: the packet was not taken */
 int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len,
-		 bool ce, uint16_t port);
+		 bool ce);
 int shm_drain(struct net *net, struct shm_rx *rx, int budget);
 void shm_accept(struct net *net);
 void shm_rx_event(struct net *net, uint32_t index);
@@ -240,10 +234,6 @@ int udp_group_sock(struct net *net, const uint8_t gid[16], int ifindex, struct u
 int udp_sock_get(struct net *net, const uint8_t gid[16], bool needed, struct udp_sock **sock);
 int udp_path_init(struct net_path *path, const struct net_path_attr *attr);
 void udp_path_end(struct net_path *path);
-/* from the source port of a process like ours? */
-bool udp_has_flow(uint16_t port);
-/* enough was handed over to us by now that sockets of our own for our flows are worth it: opens them */
-void udp_flows_open(struct net *net);
 int udp_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
 uint32_t udp_window(const struct udp_sock *sock, uint32_t mtu);
 bool udp_writable(const struct udp_sock *sock);

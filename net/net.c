@@ -134,7 +134,7 @@ static void handover_flush(struct net *net)
 				shm_tx_put(net, tx);
 			tx->handover_ref = true;
 		}
-		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len, h->ce, h->port))
+		if (!tx || shm_send_raw(tx, h->grh, h->packet, h->len, h->ce))
 			net_count(net, tx && tx->connected ? FL_CNT_send_err : FL_CNT_rx_unknown_qp, 1);
 		free(h);
 	}
@@ -248,7 +248,6 @@ void net_service(struct net *net)
 	} while (n == 32);
 	if (atomic_exchange(&net->want_connect, false))
 		shm_reconnect(net);
-	udp_flows_open(net);
 	fl_unlock(&net->slot_lock);
 }
 
@@ -276,7 +275,6 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	net->ops = ops;
 	net->ctx = ctx;
 	net->force_udp = !strcmp(cfg->link, "udp");
-	CDS_INIT_LIST_HEAD(&net->udp_path_list);
 	CDS_INIT_LIST_HEAD(&net->waiters);
 	net->handover_tail = &net->handover_head;
 	fl_mutex_init(&net->slot_lock, LOCK_NET_SLOT);

@@ -104,7 +104,7 @@ struct roce_pkt {
 	uint32_t payload_len;	/* of all packets, without pad */
 
 	bool ce; /* it met congestion on its way (ECN: CE); sending: it is to look so */
-	uint16_t handed_from; /* it had come to another process of this address, from this source port; 0: it had not */
+	bool handed_over; /* it had come to another process of this address */
 	/* sending: this bit of the packet, counted from 1, arrives wrong (impair.c); 0: none */
 	uint32_t spoiled_bit;
 

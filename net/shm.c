@@ -243,14 +243,14 @@ out:
 }
 
 int shm_send_raw(struct shm_tx *tx, const uint8_t grh[GRH_LEN], const uint8_t *packet, uint32_t len,
-		 bool ce, uint16_t port)
+		 bool ce)
 {
 	uint8_t line[REC_LINE] = {0};
 	uint32_t size, off;
 	uint8_t *rec;
 	int ret = 0;
 
-	size = raw_encode(grh, ce, port, len, line, &off);
+	size = raw_encode(grh, ce, len, line, &off);
 	if (!size)
 		return -EMSGSIZE;
 	fl_lock(&tx->lock);
@@ -294,11 +294,8 @@ int shm_drain(struct net *net, struct shm_rx *rx, int budget)
 			shutdown(rx->sock, SHUT_WR);
 			break;
 		}
-		if (!ret && pkt.handed_from) {
+		if (!ret && pkt.handed_over)
 			net_count(net, FL_CNT_rx_handed_over, 1);
-			if (udp_has_flow(pkt.handed_from))
-				atomic_fetch_add_explicit(&net->num_handed, 1, memory_order_relaxed);
-		}
 		if (ret)
 			net_count(net, FL_CNT_rx_malformed, 1);
 		else

@@ -14,10 +14,7 @@ struct rec {
 	uint32_t size; /* of all, a multiple of RING_ALIGN */
 	uint32_t payload_len;
 	uint16_t npkts;
-	union {
-		uint16_t mtu;
-		uint16_t port; /* REC_RAW: the source port */
-	};
+	uint16_t mtu;
 	uint8_t kind;
 	uint8_t first_len, last_len; /* bytes of headers */
 	uint8_t ce; /* it met congestion on its way */
@@ -88,10 +85,9 @@ uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32
 	return rec.size;
 }
 
-uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint16_t port, uint32_t len, uint8_t line[REC_LINE],
-		    uint32_t *off)
+uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint32_t len, uint8_t line[REC_LINE], uint32_t *off)
 {
-	struct rec rec = {.payload_len = len, .port = port, .kind = REC_RAW, .first_len = GRH_LEN, .ce = ce};
+	struct rec rec = {.payload_len = len, .kind = REC_RAW, .first_len = GRH_LEN, .ce = ce};
 
 	if (len > RAW_MAX)
 		return 0;
@@ -184,7 +180,7 @@ int train_decode(const uint8_t *ring, uint32_t avail, struct roce_pkt *pkt, uint
 			return -EPROTO;
 		ret = decode_raw(ring + sizeof(rec), ring + off, rec.payload_len, pkt);
 		pkt->ce = rec.ce;
-		pkt->handed_from = rec.port;
+		pkt->handed_over = true;
 		return ret;
 	}
 	if (rec.kind != REC_TRAIN)

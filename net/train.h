@@ -20,8 +20,7 @@ enum rec_kind {
  * bytes before the payload, behind the line; the caller puts it there.
  */
 uint32_t train_encode(const struct roce_pkt *pkt, uint8_t line[REC_LINE], uint32_t *off);
-uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint16_t port, uint32_t len, uint8_t line[REC_LINE],
-		    uint32_t *off);
+uint32_t raw_encode(const uint8_t grh[GRH_LEN], bool ce, uint32_t len, uint8_t line[REC_LINE], uint32_t *off);
 
 /*
  * The record at rec, of which avail bytes are there; the memory may change under us. *size: the

@@ -6,9 +6,9 @@
  * receiving in udp_rx.c.
  *
  * All processes of a user share the port (SO_REUSEPORT), the kernel chooses one by a hash, and what comes to the wrong
- * one is handed over (udp_rx.c). That is right always, and costs a copy and another process's time. So who is
- * handed much opens a flow for each process that it has a connection to: a socket at the same port that is connected
- * to that process's source port, which the kernel prefers. A process's source port follows from its slot, so
+ * one is handed over (udp_rx.c). That costs a copy and another process's time, and a process that is stopped hands
+ * over nothing. So a connection opens a flow for the process at its other end: a socket at the same port that is
+ * connected to that process's source port, which the kernel prefers. A process's source port follows from its slot, so
  * from its QPNs; who sends from another (a NIC, a peer with a flow label) is not met, and handed over as before. So
  * is what a process sends to several of ours: the flow of one of them gets it all. Once there are flows, a process
  * that comes later forms a group with them (Linux 6.18), and gets all that is of no flow.
@@ -51,7 +51,7 @@ static socklen_t gid_to_sockaddr(const uint8_t gid[16], uint16_t port, int ifind
 	return sizeof(*sin6);
 }
 
-uint16_t udp_port(const struct sockaddr_storage *ss)
+static uint16_t sockaddr_port(const struct sockaddr_storage *ss)
 {
 	if (ss->ss_family == AF_INET)
 		return be16toh(((const struct sockaddr_in *)ss)->sin_port);
@@ -87,7 +87,7 @@ size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockadd
 		memcpy(ip + 8, &((const struct sockaddr_in6 *)src)->sin6_addr, 16);
 		memcpy(ip + 24, &((const struct sockaddr_in6 *)dst)->sin6_addr, 16);
 	}
-	put16(udp, udp_port(src));
+	put16(udp, sockaddr_port(src));
 	put16(udp + 2, ROCE_UDP_PORT);
 	put16(udp + 4, UDP_HDR + len);
 	put16(udp + 6, 0);
@@ -180,7 +180,7 @@ static struct udp_sock *find_sock(struct net *net, const uint8_t gid[16], uint16
 	for (i = 0; i < n; i++) {
 		sock = atomic_load(&net->udp[i]);
 		if (sock->kind != UDP_FLOW && !memcmp(sock->gid, gid, sizeof(sock->gid)) &&
-		    udp_port(&sock->addr) == port)
+		    sockaddr_port(&sock->addr) == port)
 			return sock;
 	}
 	return NULL;
@@ -253,11 +253,6 @@ static uint16_t slot_port(uint32_t slot)
 	return SOURCE_PORTS | slot;
 }
 
-bool udp_has_flow(uint16_t port)
-{
-	return port > slot_port(0) && port <= slot_port(FAULTLINE_MAX_SLOT);
-}
-
 /*
  * Routers spread packets by their source port, so a flow label, which RoCEv2 has no other place for over IPv4,
  * becomes one, by the formula that the kernel's drivers have. Sent from a socket of its own; where none can be had,
@@ -300,25 +295,20 @@ static struct udp_sock *find_flow(struct net *net, const uint8_t gid[16], const 
 	return free && !connect_flow(free, from) ? free : NULL;
 }
 
-void udp_flows_open(struct net *net)
+/* for what the peer's process sends; NULL: it comes to the usual one, whichever process has that */
+static struct udp_sock *flow_of(struct net *net, const struct net_path_attr *attr)
 {
-	unsigned handed = atomic_load_explicit(&net->num_handed, memory_order_relaxed);
+	uint32_t slot = (attr->dest_qpn & ROCE_QPN_MASK) >> FAULTLINE_QPN_SLOT_SHIFT;
 	struct sockaddr_storage from;
-	struct net_path *path;
-	uint32_t slot;
+	struct udp_sock *sock;
 
-	if (handed - net->handed_seen < FLOWS_WORTH)
-		return;
-	net->handed_seen = handed;
-	cds_list_for_each_entry(path, &net->udp_path_list, udp_node) {
-		slot = (path->attr.dest_qpn & ROCE_QPN_MASK) >> FAULTLINE_QPN_SLOT_SHIFT;
-		if (path->flow_sock || !slot || gid_is_multicast(path->attr.dgid))
-			continue;
-		gid_to_sockaddr(path->attr.dgid, slot_port(slot), gid_ifindex(path->attr.sgid), &from);
-		path->flow_sock = find_flow(net, path->attr.sgid, &from);
-		if (path->flow_sock)
-			path->flow_sock->paths++;
-	}
+	if (!slot || gid_is_multicast(attr->dgid))
+		return NULL;
+	gid_to_sockaddr(attr->dgid, slot_port(slot), gid_ifindex(attr->sgid), &from);
+	sock = find_flow(net, attr->sgid, &from);
+	if (sock)
+		sock->paths++;
+	return sock;
 }
 
 /* A socket that has no group becomes this one's: same place, same descriptor. */
@@ -455,7 +445,7 @@ int udp_path_init(struct net_path *path, const struct net_path_attr *attr)
 		return ret;
 	if (path->daddr.ss_family == AF_INET6)
 		set_flow_label(path, attr->flow_label);
-	cds_list_add(&path->udp_node, &path->net->udp_path_list);
+	path->flow_sock = flow_of(path->net, attr);
 	atomic_fetch_add(&path->net->udp_paths, 1);
 	return 0;
 }
@@ -464,7 +454,6 @@ void udp_path_end(struct net_path *path)
 {
 	if (path->flow_sock)
 		path->flow_sock->paths--;
-	cds_list_del(&path->udp_node);
 	atomic_fetch_sub(&path->net->udp_paths, 1);
 }
 

@@ -30,7 +30,6 @@ size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockadd
 			size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR]);
 
 /* host order */
-uint16_t udp_port(const struct sockaddr_storage *ss);
 
 /* what udp_tx.c and udp_rx.c work in, allocated with a socket; NULL: no memory */
 struct udp_batch *udp_batch_alloc(void);

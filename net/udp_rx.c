@@ -74,14 +74,14 @@ static bool icrc_ok(const struct udp_sock *sock, const struct sockaddr_storage *
  * datagram, else it does not matter.
  */
 static void hand_over(struct net *net, uint32_t slot, const uint8_t grh[GRH_LEN], const uint8_t *packet,
-		      uint32_t len, bool ce, uint16_t port)
+		      uint32_t len, bool ce)
 {
 	struct shm_tx *tx = atomic_load(&net->tx[slot]);
 	struct handover *h;
 	int ret = -ENOTCONN;
 
 	if (tx)
-		ret = shm_send_raw(tx, grh, packet, len, ce, port);
+		ret = shm_send_raw(tx, grh, packet, len, ce);
 	if (ret != -ENOTCONN)
 		goto out;
 	if (atomic_load(&net->num_handover) >= HANDOVER_MAX)
@@ -93,7 +93,6 @@ static void hand_over(struct net *net, uint32_t slot, const uint8_t grh[GRH_LEN]
 	h->slot = slot;
 	h->len = len;
 	h->ce = ce;
-	h->port = port;
 	memcpy(h->grh, grh, GRH_LEN);
 	memcpy(h->packet, packet, len);
 	fl_lock(&net->handover_lock);
@@ -160,7 +159,7 @@ static void receive(struct net *net, struct udp_sock *sock, const struct sockadd
 		else
 			net_count(net, FL_CNT_rx_unknown_qp, 1);
 	} else if (slot && slot != net->slot)
-		hand_over(net, slot, grh, packet, len, ce, udp_port(from));
+		hand_over(net, slot, grh, packet, len, ce);
 	else
 		net->ops->rx(net->ctx, &pkt);
 }

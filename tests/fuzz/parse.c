@@ -107,7 +107,7 @@ static void read_pcap(const char *name)
 		if (roce_parse(packet + at, size, &pkt) || size > 1500)
 			continue;
 		if (rnd(2)) {
-			size = raw_encode(grh, false, 0xc001, size, rec, &off);
+			size = raw_encode(grh, false, size, rec, &off);
 			memcpy(rec + off, packet + at, head[2] - at - ROCE_ICRC_BYTES);
 		} else {
 			size = train_encode(&pkt, rec, &off);
