@@ -190,6 +190,7 @@ static void print_left_over(FILE *out, const struct process *p, const struct fau
 	item(buf, sizeof(buf), counter(d, FL_CNT_qp), "QP");
 	item(buf, sizeof(buf), counter(d, FL_CNT_srq), "SRQ");
 	item(buf, sizeof(buf), counter(d, FL_CNT_ah), "AH");
+	item(buf, sizeof(buf), counter(d, FL_CNT_xrcd), "XRC domain");
 	for (unsigned i = 0; i < 3; i++) {
 		size_t len = strlen(buf);
 

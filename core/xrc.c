@@ -142,6 +142,7 @@ int ib_open_xrcd(struct ib_ucontext *ucontext, int fd, int oflags, struct ib_xrc
 	free_domain(unused);
 	x->domain = d;
 	ib_uobject_add(&x->uobj, ucontext, IB_XRCD);
+	cnt_inc(dev->stat, FL_CNT_xrcd);
 	*xrcd = x;
 	return 0;
 
@@ -169,6 +170,7 @@ int ib_close_xrcd(struct ib_xrcd *xrcd)
 	fl_unlock(&dev->lock);
 	if (last)
 		free_domain(d);
+	cnt_dec(dev->stat, FL_CNT_xrcd);
 	free(xrcd);
 	return 0;
 }

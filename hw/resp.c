@@ -334,6 +334,7 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 	uint32_t first = roce_opcode[pkt->opcode].flags, last = roce_opcode[pkt->opcode_last].flags;
 	uint32_t kind = first & (ROCE_F_SEND | ROCE_F_WRITE);
 	bool start = first & ROCE_F_START, end = last & ROCE_F_END;
+	uint32_t srqn;
 	int rc;
 
 	/* invalidation by the peer is for memory extensions, which are not claimed */
@@ -341,8 +342,8 @@ static enum resp_result resp_data(struct hca_qp *qp, const struct roce_pkt *pkt)
 		return resp_invalid(qp, pkt);
 	if (start ? qp->resp.in_msg : !qp->resp.in_msg || qp->resp.msg_kind != kind)
 		return resp_invalid(qp, pkt);
-	if (!start && first & ROCE_F_XRCETH && pkt->srqn != qp->resp.srq->srqn)
-		return resp_invalid(qp, pkt);
+	if (!start && first & ROCE_F_XRCETH && pkt->srqn != (srqn = qp->resp.srq->srqn))
+		return srqn ? resp_invalid(qp, pkt) : resp_no_srq(qp, pkt); /* 0: it is being destroyed */
 	if (!sizes_ok(qp, pkt, start, end)) {
 		tell_mtu(qp, pkt, end);
 		return resp_invalid(qp, pkt);

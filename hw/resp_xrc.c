@@ -32,13 +32,13 @@ bool resp_begin_srq(struct hca_qp *qp, const struct roce_pkt *pkt)
 {
 	struct hca_srq *srq = srq_find(qp, pkt->srqn);
 
+	if (!srq) {
+		resp_no_srq(qp, pkt);
+		return true;
+	}
 	/* what asks for another SRQ than it did before its page fault is another request, with a PSN that was used */
 	if (qp->resp.have_wqe && qp->resp.srq != srq) {
 		resp_invalid(qp, pkt);
-		return true;
-	}
-	if (!srq) {
-		resp_no_srq(qp, pkt);
 		return true;
 	}
 	qp->resp.srq = srq;

@@ -7,13 +7,30 @@
 #include <string.h>
 #include "mm/mm_internal.h"
 
-/* "0::/path" of /proc/self/cgroup */
+/* Blanks and the like stand in mountinfo as a backslash and three octal digits. */
+static void unescape(char *s)
+{
+	char *to = s;
+	unsigned c;
+
+	for (; *s; s++, to++) {
+		if (*s == '\\' && sscanf(s + 1, "%3o", &c) == 1) {
+			*to = (char)c;
+			s += 3;
+		} else {
+			*to = *s;
+		}
+	}
+	*to = 0;
+}
+
+/* "0::/path" of /proc/self/cgroup; one outside of the namespace is "/../path", and not to be seen */
 static bool group_of(FILE *cgroup, char *group, size_t size)
 {
 	char line[4096];
 
 	while (fgets(line, sizeof(line), cgroup)) {
-		if (strncmp(line, "0::/", 4))
+		if (strncmp(line, "0::/", 4) || !strncmp(line, "0::/..", 6))
 			continue;
 		line[strcspn(line, "\n")] = 0;
 		return snprintf(group, size, "%s", line + 3) < (int)size;
@@ -41,6 +58,8 @@ bool cgroup_dir(FILE *cgroup, FILE *mountinfo, char *path, size_t size)
 
 		if (!strstr(line, " - cgroup2 ") || sscanf(line, "%*s %*s %*s %1023s %1023s", root, place) != 2)
 			continue;
+		unescape(root);
+		unescape(place);
 		rest = below(group, root);
 		if (rest)
 			return snprintf(path, size, "%s%s", place, strcmp(rest, "/") ? rest : "") < (int)size;

@@ -326,7 +326,7 @@ static unsigned distance(const char *a, const char *b)
 		unsigned before = row[0]++; /* of the row above, one to the left */
 
 		for (size_t k = 1; k <= n; k++) {
-			unsigned best = before + (*a != b[k - 1]);
+			unsigned best = before + (toupper((unsigned char)*a) != b[k - 1]);
 
 			best = best < row[k] + 1 ? best : row[k] + 1;
 			best = best < row[k - 1] + 1 ? best : row[k - 1] + 1;

@@ -95,6 +95,7 @@
 	X(qp, 1, "QPs")                                                                            \
 	X(srq, 1, "SRQs")                                                                          \
 	X(ah, 1, "address handles")                                                                \
+	X(xrcd, 1, "XRC domains open")                                                             \
 	X(odp_children, 1, "children of implicit on-demand MRs: gigabytes of addresses in use")     \
 	X(mr_pinned, 1, "pinned MRs")                                                              \
 	X(mr_odp, 1, "on-demand MRs")                                                              \

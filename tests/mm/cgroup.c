@@ -45,6 +45,11 @@ int main(void)
 	/* another's part, one whose name begins like ours, and one above our namespace: the next may do */
 	IS(service, V2("/user.slice/app", "/a") V2("/..", "/b"), "none");
 	IS(service, V2("/system.slice", "/a") V2("/", "/b"), "/b/user.slice/app.service");
+	/* blanks and the like */
+	IS("0::/my group\n", V2("/my\\040group", "/c\\040g"), "/c g");
+	IS("0::/a\n", V2("/", "/back\\134slash"), "/back\\slash/a");
+	/* ours is outside of the namespace */
+	IS("0::/../x\n", V2("/", "/sys/fs/cgroup"), "none");
 	/* no unified hierarchy, or nothing of it mounted */
 	IS("4:memory:/a\n", V2("/", "/sys/fs/cgroup"), "none");
 	IS(service, OTHERS, "none");
