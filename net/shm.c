@@ -128,7 +128,9 @@ static int tx_connect(struct net *net, struct shm_tx *tx)
 {
 	int sock;
 
+	fl_lock(&tx->lock); /* tx_lost() */
 	tx->last_try = net_now();
+	fl_unlock(&tx->lock);
 	sock = slot_dial(tx->slot);
 	return sock < 0 ? sock : tx_attach(net, tx, sock, NULL);
 }

@@ -370,7 +370,7 @@ static void *xrc_send(void *arg)
 	unsigned n = 0, good = 0;
 
 	while (!over()) {
-		struct ibv_sge sge = {(uintptr_t)x.mem, n % 3 ? 3000 : 100, x.mr->lkey};
+		struct ibv_sge sge = {(uintptr_t)x.mem, n % 3 ? 30000 : 100, x.mr->lkey};
 		struct ibv_send_wr wr = {.opcode = n % 4 ? IBV_WR_SEND : IBV_WR_RDMA_WRITE, .sg_list = &sge, .num_sge = 1,
 					 .send_flags = IBV_SEND_SIGNALED}, *bad;
 
@@ -419,7 +419,7 @@ static void srq_against_its_messages(struct rc_side *s)
 	while (!over()) {
 		struct ibv_cq *cq = sa.cq = ibv_create_cq(s->ctx, 16, NULL, NULL, 0);
 		struct ibv_srq *srq = ibv_create_srq_ex(s->ctx, &sa);
-		struct ibv_sge sge = {(uintptr_t)x.mem + 2 * PAGE, 4096, x.mr->lkey};
+		struct ibv_sge sge = {(uintptr_t)x.mem + 8 * PAGE, 8 * PAGE, x.mr->lkey};
 		struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
 		double end = rc_now() + (rounds % 8) / 1e4;
 		struct ibv_wc wc;
