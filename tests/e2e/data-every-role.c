@@ -42,6 +42,8 @@ static void set_up(void)
 
 		ours[k].iova = iova_of(k) == RC_SAME ? (uintptr_t)area : iova_of(k);
 		ours[k].mr = ibv_reg_mr_iova2(a.pd, area, AREA, ours[k].iova, (unsigned)access);
+		if (!ours[k].mr)
+			rc_skip_if_memlocked(errno);
 		CHECK(ours[k].mr, "register %s: %s", kinds[k], strerror(errno));
 		theirs[k] = rc_peer_buf(peer, AREA, access, iova_of(k), RC_ANON);
 	}

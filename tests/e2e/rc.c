@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -48,6 +49,28 @@ void rc_skip(const char *fmt, ...)
 	va_end(ap);
 	fputc('\n', stderr);
 	exit(SKIP);
+}
+
+/* also within a user namespace, whose root has no right to pin */
+static bool is_root(void)
+{
+	unsigned inside = 1, outside = 1;
+	FILE *f = fopen("/proc/self/uid_map", "re");
+
+	if (f) {
+		if (fscanf(f, "%u %u", &inside, &outside) != 2)
+			outside = 1;
+		fclose(f);
+	}
+	return !geteuid() && !inside && !outside;
+}
+
+void rc_skip_if_memlocked(int err)
+{
+	struct rlimit limit;
+
+	if (err == ENOMEM && !is_root() && !getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur != RLIM_INFINITY)
+		rc_skip("no more than %lu KiB may be pinned here (ulimit -l)", (unsigned long)limit.rlim_cur / 1024);
 }
 
 double rc_now(void)
@@ -247,6 +270,8 @@ struct ibv_mr *rc_reg(struct rc_side *s, void *addr, size_t size, int access)
 {
 	struct ibv_mr *mr = ibv_reg_mr(s->pd, addr, size, access);
 
+	if (!mr)
+		rc_skip_if_memlocked(errno);
 	CHECK(mr, "ibv_reg_mr of %zu bytes, access %#x: %s", size, (unsigned)access,
 	      strerror(errno));
 	return mr;
@@ -622,6 +647,7 @@ struct rc_remote rc_peer_buf(struct rc_peer *p, uint64_t size, int access, uint6
 	struct rc_msg m = rc_call_msg(
 		p, (struct rc_msg){.op = RC_BUF, .arg = {size, (uint64_t)access, iova, mem}});
 
+	rc_skip_if_memlocked((int)m.arg[4]);
 	CHECK(!m.arg[4], "peer: registering %#lx bytes, access %#x: %s", (unsigned long)size,
 	      (unsigned)access, strerror((int)m.arg[4]));
 	return (struct rc_remote){

@@ -36,6 +36,8 @@
 void rc_fail(const char *file, int line, const char *fmt, ...)
 	__attribute__((noreturn, format(printf, 3, 4)));
 void rc_skip(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
+/* a registration has failed with err: skips when that is for want of a right to pin so much */
+void rc_skip_if_memlocked(int err);
 
 /* ---- a side ---- */
 

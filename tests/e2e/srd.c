@@ -102,6 +102,8 @@ static void side_open(struct side *s, struct hello *h)
 	s->buf = rc_map(size);
 	s->mr = ibv_reg_mr(s->pd, s->buf, size,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	if (!s->mr)
+		rc_skip_if_memlocked(errno);
 	CHECK(s->mr, "ibv_reg_mr: %m");
 	for (unsigned q = 0; q < QPS; q++) {
 		s->qp[q] = make_qp(s, 7);
