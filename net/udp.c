@@ -9,7 +9,7 @@
  * one is handed over (udp_rx.c). That costs a copy and another process's time, and a process that is stopped hands
  * over nothing. So a connection opens a flow for the process at its other end: a socket at the same port that is
  * connected to that process's source port, which the kernel prefers. A process's source port follows from its slot, so
- * from its QPNs; who sends from another (a NIC, a peer with a flow label) is not met, and handed over as before. So
+ * from its QPNs; who sends from another (a NIC, a peer with a flow label) is not met, and handed over. So
  * is what a process sends to several of ours: the flow of one of them gets it all. Once there are flows, a process
  * that comes later forms a group with them (Linux 6.18), and gets all that is of no flow.
  */
