@@ -3,30 +3,43 @@
  * What comes from a wire or a ring, as bytes that somebody made up: no reading outside of them, and what is taken
  * for a packet lies within them and says the same when it is built again. LLVMFuzzerTestOneInput() is
  * libFuzzer's entry (clang -fsanitize=fuzzer -DFUZZER); otherwise main() takes recorded packets (pcap
- * files) as its corpus, and changes them by a generator with a seed. Arguments: seconds, pcap files.
+ * files) as its corpus, and changes them by a generator with a seed: how many, not for how long, so that a fast
+ * machine sees what a slow one saw. Arguments: thousands of inputs, pcap files.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "net/ring.h"
 #include "net/roce.h"
 #include "net/train.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void same_again(const struct roce_pkt *pkt)
+/* Packet i of a train; only its last packet has the key that a SEND invalidates. */
+static void same_packet(const struct roce_pkt *pkt, uint32_t i)
 {
-	uint8_t hdr[ROCE_HDR_MAX];
+	uint8_t hdr[ROCE_HDR_MAX], op = roce_pkt_opcode(pkt, i);
+	uint32_t flags = roce_opcode[op].flags;
 	struct roce_pkt again;
 	unsigned pad;
-	size_t len = roce_build_headers(pkt, 0, hdr);
+	size_t len = roce_build_headers(pkt, i, hdr);
 
-	if (roce_parse_headers(hdr, len, &again, &pad) != (int)len || again.opcode != pkt->opcode ||
-	    again.psn != pkt->psn || again.dest_qpn != pkt->dest_qpn || again.va != pkt->va ||
-	    again.rkey != pkt->rkey || again.dma_len != pkt->dma_len || again.qkey != pkt->qkey ||
-	    again.srqn != pkt->srqn)
+	if (roce_parse_headers(hdr, len, &again, &pad) != (int)len || again.opcode != op ||
+	    again.psn != psn_add(pkt->psn, i) || again.dest_qpn != pkt->dest_qpn)
 		abort();
+	if (flags & (ROCE_F_RETH | ROCE_F_ATOMIC) && again.va != pkt->va)
+		abort();
+	if (flags & (ROCE_F_RETH | ROCE_F_ATOMIC | ROCE_F_IETH) && again.rkey != pkt->rkey)
+		abort();
+	if ((flags & ROCE_F_RETH && again.dma_len != pkt->dma_len) || (flags & ROCE_F_DETH && again.qkey != pkt->qkey) ||
+	    (flags & ROCE_F_XRCETH && again.srqn != pkt->srqn) || (flags & ROCE_F_IMMDT && again.imm != pkt->imm))
+		abort();
+}
+
+static void same_again(const struct roce_pkt *pkt)
+{
+	same_packet(pkt, 0);
+	same_packet(pkt, pkt->npkts - 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -168,30 +181,28 @@ static void change(uint8_t *p, size_t *len)
 int main(int argc, char **argv)
 {
 	uint8_t input[MAX_LEN];
-	unsigned long runs = 0;
-	time_t end;
+	long thousands, n;
 	int i;
 
 	add_xrc();
 	for (i = 2; i < argc; i++)
 		read_pcap(argv[i]);
 	if (argc < 3 || num_seeds < 20) {
-		fprintf(stderr, "usage: parse SECONDS PCAP...; %u packets found\n", num_seeds);
+		fprintf(stderr, "usage: parse THOUSANDS PCAP...; %u packets found\n", num_seeds);
 		return 1;
 	}
 	for (i = 0; i < (int)num_seeds; i++)
 		LLVMFuzzerTestOneInput(seeds[i].bytes, seeds[i].len);
-	for (end = time(NULL) + atoi(argv[1]); time(NULL) < end;) {
-		for (i = 0; i < 1000; i++, runs++) {
-			const struct seed *s = &seeds[rnd(num_seeds)];
-			size_t len = s->len;
+	thousands = atol(argv[1]);
+	for (n = 0; n < thousands * 1000; n++) {
+		const struct seed *s = &seeds[rnd(num_seeds)];
+		size_t len = s->len;
 
-			memcpy(input, s->bytes, len);
-			change(input, &len);
-			LLVMFuzzerTestOneInput(input, len);
-		}
+		memcpy(input, s->bytes, len);
+		change(input, &len);
+		LLVMFuzzerTestOneInput(input, len);
 	}
-	printf("%u packets of the corpus, %lu made of them\n", num_seeds, runs);
+	printf("%u packets of the corpus, %ld thousand made of them\n", num_seeds, thousands);
 	return 0;
 }
 #endif

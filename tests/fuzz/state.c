@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A device with state, at somebody's mercy: QPs of each transport, one on a shared receive queue, both halves of
- * XRC with two SRQs that come and go, one attached to a multicast group, memory pinned and on demand. The input is a program of single actions: packets in which
- * any field may be wrong, answers to what was sent, and the application's own calls amid them. Whatever it is:
- * nothing crashes, no lock stays held, each packet is counted, memory is bounded and given back, and a QP that
- * nobody addressed works as before, in both directions.
+ * XRC with two SRQs that come and go, one attached to a multicast group, memory pinned and on demand. The input is
+ * a program of single actions: packets in which any field may be wrong, answers to what was sent, and the
+ * application's own calls amid them. Whatever it is: nothing crashes, no lock stays held, each packet is counted,
+ * memory is bounded and given back, and a QP that nobody addressed works as before, in both directions.
  *
  * LLVMFuzzerTestOneInput() is libFuzzer's entry (clang -fsanitize=fuzzer -DFUZZER); otherwise main() runs the
- * corpus and what it makes of it and of nothing, by a seed. Arguments: seconds, files of the corpus.
+ * corpus and what it makes of it and of nothing, by a seed. Arguments: how many batches of inputs, files of the
+ * corpus.
  */
 #include <malloc.h>
-#include <time.h>
 #include <unistd.h>
 #include "tests/hw/rig.h"
 
@@ -619,14 +619,13 @@ static void batch(uint64_t seed, char **files, int num_files)
 int main(int argc, char **argv)
 {
 	const char *given = getenv("FUZZ_SEED");
-	uint64_t seed = given ? strtoull(given, NULL, 0) : 1;
-	time_t end;
+	uint64_t seed = given ? strtoull(given, NULL, 0) : 1, last;
 	int pid;
 
 	if (argc < 2)
-		FAIL("usage: fuzz-state SECONDS [CORPUS...]");
-	end = time(NULL) + atoi(argv[1]);
-	do {
+		FAIL("usage: fuzz-state BATCHES [CORPUS...]");
+	last = given ? seed : strtoull(argv[1], NULL, 0);
+	for (; seed <= last; seed++) {
 		pid = rig_fork();
 		if (!pid) {
 			batch(seed, argv + 2, argc - 2);
@@ -634,9 +633,8 @@ int main(int argc, char **argv)
 		}
 		if (rig_wait(pid))
 			FAIL("FUZZ_SEED=%lu repeats it", (unsigned long)seed);
-		seed++;
-	} while (!given && time(NULL) < end);
-	printf("%lu inputs\n", (unsigned long)(given ? 1 : seed - 1) * BATCH);
+	}
+	printf("%lu inputs\n", (unsigned long)(given ? 1 : last) * BATCH);
 	return 0;
 }
 #endif
