@@ -137,6 +137,8 @@ def storm(program):
     row("quiet QP, WRITE 8 B, 99 %", f"{m['quiet_p99_us']:.2f}", "us")
     row("  beside 10,000 cold pages", f"{m['quiet_p99_in_storm_us']:.2f}", "us", f"{m['storm_over_quiet']:.2f} x quiet",
         "<= 2 x quiet", m["storm_over_quiet"] <= 2)
+    row("  beside as busy a QP without faults", f"{m['quiet_p99_beside_warm_us']:.2f}", "us",
+        f"{m['warm_over_quiet']:.2f} x quiet")
     ideal, connectx = (run("damming", model) for model in ("ideal", "connectx"))
     for name in ideal:
         row(name.replace("_", " "), f"{ideal[name]:.2f}", "ms", f"{connectx[name]:.2f} ms as connectx")

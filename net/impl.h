@@ -106,7 +106,7 @@ struct net {
 	/* what every poll looks at, and what seldom changes */
 	_Alignas(64) _Atomic unsigned num_rx;
 	_Atomic unsigned num_udp;
-	_Atomic unsigned udp_paths;
+	_Atomic unsigned udp_paths; /* and memberships of groups: something may come */
 	_Atomic unsigned num_waiters;
 	_Atomic unsigned num_handover;
 	_Atomic bool want_connect; /* some tx has it set */
@@ -114,6 +114,7 @@ struct net {
 	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
 	_Alignas(64) _Atomic unsigned next_rx;
 	_Atomic unsigned udp_skip, udp_idle;
+	_Atomic uint64_t udp_rest; /* net_now(), until when nothing is looked for */
 
 	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */

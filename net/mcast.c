@@ -76,8 +76,10 @@ int net_mcast_join(struct net *net, const uint8_t gid[16], int ifindex)
 		goto out;
 	g->ifindex = ifindex;
 	ret = membership(g, true);
-	if (!ret)
-		g->joined = 1;
+	if (ret)
+		goto out;
+	g->joined = 1;
+	atomic_fetch_add(&net->udp_paths, 1);
 out:
 	fl_unlock(&net->slot_lock);
 	return ret;
@@ -89,7 +91,9 @@ void net_mcast_leave(struct net *net, const uint8_t gid[16], int ifindex)
 
 	fl_lock(&net->slot_lock);
 	g = find(net, gid, ifindex);
-	if (g && !--g->joined)
+	if (g && !--g->joined) {
 		membership(g, false);
+		atomic_fetch_sub(&net->udp_paths, 1);
+	}
 	fl_unlock(&net->slot_lock);
 }

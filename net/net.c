@@ -237,6 +237,7 @@ void net_service(struct net *net)
 				shm_tx_event(net, index);
 				break;
 			case EP_UDP:
+				atomic_store(&net->udp_rest, 0);
 				atomic_store(&net->udp_skip, 0);
 				break;
 			case EP_RX_DATA:

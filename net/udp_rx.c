@@ -8,8 +8,8 @@
  * waits in a list until net_poll() has made one (that takes LOCK_NET_SLOT, which is not to be had under
  * LOCK_NET_RX).
  *
- * Looking costs a system call, so idle sockets are looked at on every 8th poll, and on every 256th when
- * no path of ours goes over UDP; while the engine sleeps the sockets are in its epoll.
+ * Looking costs a system call, so idle sockets are looked at on every 8th poll, and a few times in a millisecond
+ * when no path of ours goes over UDP; while the engine sleeps the sockets are in its epoll.
  */
 #include <endian.h>
 #include <errno.h>
@@ -23,7 +23,8 @@
 #define RX_BYTES     65536 /* a run of packets, or the longest packet */
 #define RX_LONGEST   (ROCE_HDR_MAX + 4096 + ROCE_ICRC_BYTES)
 #define SKIP_IDLE    8
-#define SKIP_NO_PATH 256
+#define SKIP_NO_PATH 32	   /* polls between looks at the clock ... */
+#define REST_NO_PATH 250000ull /* ... and ns between those at the socket: more would be seen in the tail of what polls */
 #define BUSY_POLLS   64 /* empty polls in a row that make a socket idle */
 
 struct udp_rx {
@@ -225,12 +226,17 @@ int udp_poll(struct net *net, int budget)
 	unsigned num = atomic_load_explicit(&net->num_udp, memory_order_acquire), i;
 	unsigned skip = atomic_load_explicit(&net->udp_skip, memory_order_relaxed);
 	unsigned idle = atomic_load_explicit(&net->udp_idle, memory_order_relaxed);
+	bool no_path = !atomic_load_explicit(&net->udp_paths, memory_order_relaxed);
 	struct udp_sock *sock;
 	int n = 0;
 
-	/* Both are hints: what another thread stores in between costs a poll more or less. */
+	/* All are hints: what another thread stores in between costs a poll more or less. */
 	if (skip) {
 		atomic_store_explicit(&net->udp_skip, skip - 1, memory_order_relaxed);
+		return 0;
+	}
+	if (no_path && net_now() < atomic_load_explicit(&net->udp_rest, memory_order_relaxed)) {
+		atomic_store_explicit(&net->udp_skip, SKIP_NO_PATH, memory_order_relaxed);
 		return 0;
 	}
 	if (!fl_trylock(&net->udp_rx_lock))
@@ -243,9 +249,10 @@ int udp_poll(struct net *net, int budget)
 	fl_unlock(&net->udp_rx_lock);
 	idle = n ? 0 : idle + 1;
 	atomic_store_explicit(&net->udp_idle, idle, memory_order_relaxed);
-	if (!atomic_load_explicit(&net->udp_paths, memory_order_relaxed)) {
+	if (no_path) {
 		if (!n)
 			skip = SKIP_NO_PATH;
+		atomic_store_explicit(&net->udp_rest, n ? 0 : net_now() + REST_NO_PATH, memory_order_relaxed);
 	} else if (idle > BUSY_POLLS) {
 		skip = SKIP_IDLE;
 	}

@@ -16,7 +16,7 @@ __thread int fl_locks_held;
 
 void fl_mutex_init(struct fl_mutex *l, enum lock_rank rank)
 {
-	pthread_mutex_init(&l->m, NULL);
+	l->m = (pthread_mutex_t)PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
 	l->rank = rank;
 }
 

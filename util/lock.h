@@ -41,7 +41,11 @@ struct fl_mutex {
 	enum lock_rank rank;
 };
 
-#define FL_MUTEX_INIT(r) {.m = PTHREAD_MUTEX_INITIALIZER, .rank = (r)}
+/*
+ * Adaptive: who finds it taken looks on for a moment before it sleeps. They are held for well under a microsecond, and
+ * a sleep costs two system calls, one of them the holder's.
+ */
+#define FL_MUTEX_INIT(r) {.m = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, .rank = (r)}
 
 void fl_mutex_init(struct fl_mutex *l, enum lock_rank rank);
 void fl_mutex_destroy(struct fl_mutex *l);
