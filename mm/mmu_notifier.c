@@ -101,10 +101,10 @@ void mmu_notifier_invalidate_range_start(const struct mmu_notifier_range *range)
 	for (; n; n = interval_next(n, range->start, range->end)) {
 		struct subscription *s = sub_of(n);
 
-		if (range->event == MMU_NOTIFY_UNMAP || range->unwatch) {
+		if (range->event == MMU_NOTIFY_UNMAP || range->unwatch)
 			__atomic_store_n(&s->gaps, true, __ATOMIC_RELEASE);
+		if (range->event == MMU_NOTIFY_UNMAP) /* the mapping, not only its pages */
 			__atomic_fetch_add(&s->unmaps, 1, __ATOMIC_RELEASE); /* pairs with notifier_known() */
-		}
 		s->mni->ops->invalidate(s->mni, range, seq);
 	}
 }
