@@ -48,12 +48,30 @@ static __thread struct {
 	bool worker, owed;
 } self __attribute__((tls_model("initial-exec")));
 
-/* The worker has something else to do first: another is to do what it has queued. Locked. */
+static void *worker(void *arg);
+
+/* One more worker, if so much work is queued that those who are not busy do not do. Locked. */
+static int enough_workers(unsigned busy, unsigned queued)
+{
+	pthread_t thread;
+	int rc;
+
+	if (busy + queued <= pfq.workers || pfq.workers >= fault_model->workers)
+		return 0;
+	rc = hca_thread(&thread, worker, NULL, "faultline-pf");
+	if (!rc)
+		pfq.workers++;
+	return rc;
+}
+
+/* The worker has something else to do first, which may be long: another is to do what it has queued. Locked. */
 static void hand_over(void)
 {
-	if (self.owed)
-		pthread_cond_signal(&pfq.cond);
+	if (!self.owed)
+		return;
 	self.owed = false;
+	enough_workers(pfq.busy, pfq.queued); /* without one it is done late */
+	pthread_cond_signal(&pfq.cond);
 }
 
 static void count_time(struct hca_mr *mr, enum faultline_histogram h, uint64_t since)
@@ -163,14 +181,8 @@ static void *worker(void *arg)
 /* locked */
 static int queue_work(struct pf_work *work)
 {
-	pthread_t thread;
-	int rc = 0;
+	int rc = enough_workers(pfq.busy - self.worker, pfq.queued + 1);
 
-	if (pfq.busy - self.worker + pfq.queued >= pfq.workers && pfq.workers < fault_model->workers) {
-		rc = hca_thread(&thread, worker, NULL, "faultline-pf");
-		if (!rc)
-			pfq.workers++;
-	}
 	if (!pfq.workers)
 		return rc;
 	cds_list_add_tail(&work->node, &pfq.list);

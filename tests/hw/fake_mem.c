@@ -15,7 +15,7 @@ struct fake_odp {
 };
 
 struct fake_range fake_sleeps, fake_denied, fake_broken;
-unsigned fake_faults, fake_forced, fake_released, fake_key_waits;
+unsigned fake_faults, fake_forced, fake_may_sleep, fake_released, fake_key_waits;
 
 /* a slot a thread; good for as many threads as a test has */
 static struct faultline_hazard hazards[64];
@@ -158,6 +158,8 @@ static int odp_fault(struct ib_umem *umem, uint64_t addr, size_t len, unsigned f
 	__atomic_fetch_add(&fake_faults, 1, __ATOMIC_RELAXED);
 	if (flags & UMEM_FAULT_FORCE)
 		__atomic_fetch_add(&fake_forced, 1, __ATOMIC_RELAXED);
+	if (!(flags & UMEM_FAULT_NOSLEEP))
+		__atomic_fetch_add(&fake_may_sleep, 1, __ATOMIC_RELAXED);
 	if (touches(&fake_denied, addr, len))
 		return -EFAULT;
 	if (touches(&fake_sleeps, addr, len)) {

@@ -16,6 +16,7 @@ extern struct fake_range fake_sleeps; /* faults in it would sleep: a worker must
 extern struct fake_range fake_denied; /* faults in it fail with -EFAULT */
 extern struct fake_range fake_broken; /* copies to or from it fail, whatever the table says */
 extern unsigned fake_faults, fake_forced; /* faults to resolve; those with FORCE */
+extern unsigned fake_may_sleep;		  /* those by a thread that may: by workers */
 extern unsigned fake_released;		  /* regions given back */
 extern unsigned fake_key_waits;		  /* calls of dma_wait_key() */
 

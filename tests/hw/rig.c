@@ -34,9 +34,9 @@ static struct fl_config cfg = {.fault_rnr_ms = 100, .fault_stuck_ms = 2000, .fau
 
 /* ---- time, and threads ---- */
 
-static uint64_t fake_now = 1000000000;
+static uint64_t fake_now = 1000000000, tick;
 static bool real_time, engine_made;
-static unsigned workers, workers_idle;
+static unsigned workers, workers_idle, wakes;
 static __thread bool is_worker;
 
 int __real_clock_gettime(clockid_t id, struct timespec *ts);
@@ -45,10 +45,12 @@ int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(voi
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*fn)(void *), void *arg);
 int __real_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
 int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m);
+int __real_pthread_cond_signal(pthread_cond_t *c);
+int __wrap_pthread_cond_signal(pthread_cond_t *c);
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *ts)
 {
-	uint64_t now = __atomic_load_n(&fake_now, __ATOMIC_RELAXED);
+	uint64_t now = __atomic_add_fetch(&fake_now, __atomic_load_n(&tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 
 	if (real_time)
 		return __real_clock_gettime(id, ts);
@@ -105,6 +107,31 @@ int __wrap_pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m)
 	return rc;
 }
 
+/* Only for workers: all else that waits in the HCA is woken by broadcast. */
+int __wrap_pthread_cond_signal(pthread_cond_t *c)
+{
+	__atomic_fetch_add(&wakes, 1, __ATOMIC_SEQ_CST);
+	return __real_pthread_cond_signal(c);
+}
+
+unsigned rig_workers(void)
+{
+	return __atomic_load_n(&workers, __ATOMIC_SEQ_CST);
+}
+
+unsigned rig_wakes(void)
+{
+	return __atomic_load_n(&wakes, __ATOMIC_SEQ_CST);
+}
+
+pthread_t rig_thread(void *(*fn)(void *), void *arg)
+{
+	pthread_t t;
+
+	CHECK(!__real_pthread_create(&t, NULL, fn, arg));
+	return t;
+}
+
 void rig_workers_idle(void)
 {
 	unsigned calm = 0;
@@ -121,13 +148,17 @@ void rig_workers_idle(void)
 
 uint64_t rig_now(void)
 {
-	return fake_now;
+	return __atomic_load_n(&fake_now, __ATOMIC_RELAXED);
 }
 
 void rig_advance(uint64_t ns)
 {
-	__atomic_store_n(&fake_now, fake_now + ns, __ATOMIC_RELAXED);
-	timers_run(fake_now);
+	timers_run(__atomic_add_fetch(&fake_now, ns, __ATOMIC_RELAXED));
+}
+
+void rig_clock_runs(uint64_t ns)
+{
+	__atomic_store_n(&tick, ns, __ATOMIC_RELAXED);
 }
 
 /* ---- events ---- */

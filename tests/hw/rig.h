@@ -2,12 +2,13 @@
 /*
  * What the tests of the HCA stand on. Each test runs in a process of its own, with one device, one QP
  * (to more where it asks), and the test itself as the peer: it reads every train that is sent and
- * answers by hand. Time stands still but for rig_advance(), and there is no engine but for tests that
- * ask for it; so nothing depends on the machine's speed. Fault workers are real threads.
+ * answers by hand. Time stands still but for rig_advance() and rig_clock_runs(), and there is no engine but for
+ * tests that ask for it; so nothing depends on the machine's speed. Fault workers are real threads.
  */
 #ifndef FL_TESTS_HW_RIG_H
 #define FL_TESTS_HW_RIG_H
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,8 @@ int rig_wait(int pid);
 
 /* time */
 void rig_advance(uint64_t ns);
+/* from now on it moves on by so much with each look at it, too */
+void rig_clock_runs(uint64_t ns);
 uint64_t rig_now(void);
 /* a pattern that depends on the position */
 void rig_fill(void *p, size_t len, uint32_t seed);
@@ -109,6 +112,10 @@ void rig_is(const void *p, size_t len, uint32_t seed);
 
 /* all fault workers stand idle again, what they resumed has run */
 void rig_workers_idle(void);
+/* how many there are; how often one was to be woken */
+unsigned rig_workers(void), rig_wakes(void);
+/* a thread of the test's own: neither engine nor worker */
+pthread_t rig_thread(void *(*fn)(void *), void *arg);
 
 /* events told to the application */
 extern unsigned ev_comp, ev_cq_err, ev_srq_limit;
