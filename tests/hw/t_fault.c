@@ -367,6 +367,46 @@ static void backlog_is_bounded_in_bytes(void)
 	CHECK_EQ(qp_state(), IBV_QPS_RTS);
 }
 
+/* the resolver stalls under a burst: what is dropped is counted, and the peer goes back for it */
+static void burst_that_is_more_than_is_kept(void)
+{
+	enum { TRAINS = 200, PKTS = 64, LEN = PKTS * 1024 };
+	uint32_t i, last = R, had;
+	struct roce_pkt pkt;
+
+	up();
+	sleep_in(0, 4096);
+	rx(WRITE(ONLY, R, 0, 8, 8, pattern));
+	for (i = 0; i < TRAINS; i++)
+		rx(WRITE2(FIRST, LAST, R + 1 + PKTS * i, 8192 + i % 8 * LEN, LEN, LEN, pattern + i));
+	TX_NONE();
+	had = TRAINS - cnt(FL_CNT_rx_backlog_drop);
+	CHECK(had > 0 && had < TRAINS);
+	wake(0);
+	while (fake_tx_pop(&pkt)) {
+		CHECK_EQ(pkt.syndrome, AETH_ACK_NO_CREDIT);
+		last = pkt.psn;
+	}
+	CHECK_EQ(last, R + PKTS * had);
+	/* go-back-N: the next is ahead of what was dropped */
+	rx(WRITE(ONLY, R + 1 + PKTS * TRAINS, 0, 8, 8, pattern + 99));
+	TX_NAK(AETH_NAK_PSN_SEQ_ERROR, last + 1);
+	for (i = had; i < TRAINS; i++)
+		rx_later(WRITE2(FIRST, LAST, R + 1 + PKTS * i, 8192 + i % 8 * LEN, LEN, LEN, pattern + i));
+	rx_later(WRITE(ONLY, R + 1 + PKTS * TRAINS, 0, 8, 8, pattern + 99));
+	rx_now();
+	while (fake_tx_pop(&pkt)) {
+		CHECK_EQ(pkt.syndrome, AETH_ACK_NO_CREDIT);
+		last = pkt.psn;
+	}
+	CHECK_EQ(last, R + 1 + PKTS * TRAINS);
+	for (i = TRAINS - 8; i < TRAINS; i++)
+		CHECK(!memcmp(rig.mem + 8192 + i % 8 * LEN, pattern + i, LEN));
+	CHECK(!memcmp(rig.mem, pattern + 99, 8));
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+	CHECK_EQ(cnt(FL_CNT_rx_backlog_drop), TRAINS - had);
+}
+
 /* ---- that sleep: requester and completer ---- */
 
 static void gather_pauses_only_the_requester(void)
@@ -526,6 +566,7 @@ int main(int argc, char **argv)
 		TEST(recv_flushed_while_faulting), TEST(reset_and_used_again_while_faulting),
 		TEST(destroyed_while_faulting), TEST(deregistered_while_faulting),
 		TEST(backlog_is_bounded_in_packets), TEST(backlog_is_bounded_in_bytes),
+		TEST(burst_that_is_more_than_is_kept),
 		TEST(gather_pauses_only_the_requester), TEST(sink_pauses_the_completer),
 		TEST(sink_fault_fails), TEST(going_back_while_the_gather_sleeps),
 		TEST(failed_fault_denies_only_its_own_access), TEST(error_while_the_gather_sleeps),

@@ -514,6 +514,20 @@ static void rnr(void)
 	CHECK_EQ(qp_state(), IBV_QPS_RTS);
 }
 
+/* what the peer is asked to wait is what the QP was set up with (9.7.5.2.8) */
+static void rnr_says_how_long(void)
+{
+	rig_node();
+	for (opt.min_rnr_timer = 0; opt.min_rnr_timer < 32; opt.min_rnr_timer++) {
+		rig.qp = rig_qp_new();
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_INIT), 0);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTR), 0);
+		rx(REQ(SEND_ONLY, R, 8, pattern));
+		TX_NAK(AETH_RNR_NAK | opt.min_rnr_timer, R);
+		hca_qp_destroy(rig.qp);
+	}
+}
+
 static void rnr_at_the_end_of_a_write(void)
 {
 	rig_up();
@@ -540,7 +554,7 @@ int main(int argc, char **argv)
 		TEST(duplicate_read_checks_the_key_again), TEST(duplicate_read_keeps_the_ack),
 		TEST(atomics_are_remembered_as_many_as_agreed), TEST(psn_ahead),
 		TEST(nak_after_an_ack_in_one_batch), TEST(trains_partly_had), TEST(rnr),
-		TEST(rnr_at_the_end_of_a_write), {NULL, NULL}};
+		TEST(rnr_says_how_long), TEST(rnr_at_the_end_of_a_write), {NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
 }

@@ -206,6 +206,85 @@ static void going_back_keeps_the_count_of_reads(void)
 	TX(SEND_ONLY, 102, 1, 8);
 }
 
+/* 7 is a number here, and not without end as of RNR */
+static void retry_cnt_7(void)
+{
+	struct roce_pkt pkt;
+	unsigned i, resent = 0;
+
+	opt.retry_cnt = 7;
+	rig_up();
+	post_sends(1, 1);
+	drain();
+	for (i = 0; i < 200 && qp_state() == IBV_QPS_RTS; i++) {
+		rig_advance(PERIOD / 4);
+		while (fake_tx_pop(&pkt))
+			resent++;
+	}
+	SWC(RETRY_EXC_ERR, 1);
+	CHECK_EQ(resent, 7);
+}
+
+/* 4.096 us * 2^timeout, and at most four times that (9.7.6.1.3) */
+static void ack_timer_of_every_value(void)
+{
+	uint64_t period, waited;
+
+	rig_node();
+	for (opt.timeout = 1; opt.timeout < 32; opt.timeout++) {
+		period = 4096ull << opt.timeout;
+		rig.qp = rig_qp_new();
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_INIT), 0);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTR), 0);
+		CHECK_EQ(rig_qp_to(rig.qp, IBV_QPS_RTS), 0);
+		post_sends(1, 1);
+		drain();
+		rig_advance(period - 1);
+		TX_NONE();
+		for (waited = period - 1; !fake_tx_count(); waited += period / 8)
+			rig_advance(period / 8);
+		CHECK(waited <= 4 * period);
+		TX(SEND_ONLY, 100, 1, 8);
+		hca_qp_destroy(rig.qp);
+	}
+}
+
+/* a NAK for a gap costs a retry as the timer does (9.9.2.1.1); what is acknowledged gives all back */
+static void sequence_naks_are_retries(void)
+{
+	unsigned i;
+
+	opt.timeout = 0;
+	opt.retry_cnt = 1;
+	rig_up();
+	post_sends(1, 8);
+	drain();
+	for (i = 0; i < 7; i++) {
+		rx_nak(AETH_NAK_PSN_SEQ_ERROR, 100 + i);
+		if (i)
+			SWC(SUCCESS, i);
+		TX(SEND_ONLY, 100 + i, 1, 8);
+		drain();
+	}
+	CHECK_EQ(rig.qp->req.retry_left, 0);
+	CHECK_EQ(qp_state(), IBV_QPS_RTS);
+}
+
+static void sequence_nak_with_no_retry_left(void)
+{
+	opt.retry_cnt = 0;
+	rig_up();
+	post_sends(1, 4);
+	drain();
+	rx_nak(AETH_NAK_PSN_SEQ_ERROR, 102); /* acknowledges what is before it */
+	SWC(SUCCESS, 1);
+	SWC(SUCCESS, 2);
+	CHECK_EQ(SWC(RETRY_EXC_ERR, 3).vendor_err, VENDOR_ERR_LOST);
+	SWC(WR_FLUSH_ERR, 4);
+	TX_NONE();
+	CHECK_EQ(qp_state(), IBV_QPS_ERR);
+}
+
 static void retry_cnt_0(void)
 {
 	opt.retry_cnt = 0;
@@ -449,6 +528,8 @@ int main(int argc, char **argv)
 		TEST(rnr_retry_6), TEST(rnr_retry_7_is_without_end),
 		TEST(rnr_budget_is_per_message), TEST(rnr_nak_twice_counts_once),
 		TEST(rnr_wait_is_a_wait), TEST(retries_then_error), TEST(retry_cnt_0),
+		TEST(retry_cnt_7), TEST(ack_timer_of_every_value), TEST(sequence_naks_are_retries),
+		TEST(sequence_nak_with_no_retry_left),
 		TEST(going_back_keeps_the_count_of_reads),
 		TEST(timeout_0_is_never), TEST(progress_resets_the_counter),
 		TEST(idle_time_is_no_silence), TEST(old_ack_says_that_the_peer_lives),
