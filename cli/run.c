@@ -319,29 +319,56 @@ static int attend(struct run *run, int *status)
 	return WIFSIGNALED(*status) ? 128 + WTERMSIG(*status) : WEXITSTATUS(*status);
 }
 
-static int report(struct run *run, int status)
+/* the report, to be freed; NULL: no memory */
+static char *report_text(const struct run *run, int status, size_t *size)
 {
-	FILE *out = stderr;
-	int err = 0;
+	char *text = NULL;
+	FILE *out = open_memstream(&text, size);
 
-	if (run->output) {
-		out = fopen(run->output, "we");
-		if (!out) {
-			fprintf(stderr, "faultline run: cannot write the report to %s: %s\n",
-				run->output, strerror(errno));
-			return 1;
-		}
-	}
+	if (!out)
+		return NULL;
 	if (WIFSIGNALED(status))
 		fprintf(out, "faultline: %s was killed by signal %d (%s)\n", run->app[0],
 			WTERMSIG(status), strsignal(WTERMSIG(status)));
 	report_print(out, &run->collector, run->app[0], run->pid);
-	if (out != stderr && fclose(out)) {
-		fprintf(stderr, "faultline run: cannot write the report to %s: %s\n", run->output,
-			strerror(errno));
-		err = 1;
-	}
+	if (!fclose(out))
+		return text;
+	free(text);
+	return NULL;
+}
+
+static int write_file(const char *path, const char *text, size_t size)
+{
+	FILE *out = fopen(path, "we");
+	int err = 0;
+
+	if (!out)
+		return -errno;
+	if (fwrite(text, 1, size, out) != size)
+		err = -errno;
+	if (fclose(out) && !err)
+		err = -errno;
 	return err;
+}
+
+/* A report that its file does not take is not lost, also if nothing was to be said. */
+static int report(struct run *run, int status)
+{
+	size_t size;
+	char *text = report_text(run, status, &size);
+	int err = text ? 0 : -ENOMEM;
+
+	/* past RLIMIT_FSIZE that is EFBIG; the program, which had its own, is gone */
+	signal(SIGXFSZ, SIG_IGN);
+	if (!err && run->output)
+		err = write_file(run->output, text, size);
+	if (err)
+		fprintf(stderr, "faultline run: cannot write the report to %s: %s\n",
+			run->output ? run->output : "standard error", strerror(-err));
+	if (text && (err || !run->output))
+		fwrite(text, 1, size, stderr);
+	free(text);
+	return err ? 1 : 0;
 }
 
 int cmd_run(int argc, char **argv)

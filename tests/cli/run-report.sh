@@ -38,9 +38,21 @@ silent err
 says file 'left over: '
 expect 0 "$FAULTLINE" run -q -- "$STUB" leak
 silent err
-expect 1 "$FAULTLINE" run -o /nonexistent/file -- true
-says err '/nonexistent/file'
+
+# a file that does not take it: that is said, and the report as well
+expect 1 "$FAULTLINE" run -o /nonexistent/file -- "$STUB" leak
+says err '/nonexistent/file: No such file' 'left over: .*1 QP'
 expect 4 "$FAULTLINE" run -o /nonexistent/file -- sh -c 'exit 4'
+expect 1 "$FAULTLINE" run -o /dev/full -- "$STUB" leak
+says err '/dev/full: No space left' 'left over: .*1 QP'
+expect 1 "$FAULTLINE" run -q -o /dev/full -- "$STUB" leak
+says err '/dev/full: No space left' 'left over: .*1 QP'
+{
+	sh -c 'ulimit -S -f 0; exec "$@"' - "$FAULTLINE" run -o "$tmp/file" -- \
+		sh -c 'ulimit -S -f unlimited; exec "$@"' - "$STUB" leak
+	echo "status $?"
+} 2>&1 | cat >"$tmp/err"
+says err 'status 1' '/file: File too large' 'left over: .*1 QP'
 
 # what is no segment is left out, without harm
 expect 0 "$FAULTLINE" run -- "$STUB" odd
