@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "dmabuf/internal.h"
+#include "mm/mm.h"
 
 #define PAGE	     4096ul
 #define DEFAULT_SIZE (16ul << 20)
@@ -27,12 +28,14 @@ static size_t whole_pages(size_t size)
 	return size > SIZE_MAX - PAGE ? 0 : (size + PAGE - 1) & ~(PAGE - 1);
 }
 
-int exporter_memory(const char *name, size_t size, int *fd, void **addr)
+int exporter_memory(const char *name, bool device, size_t size, int *fd, void **addr)
 {
 	char full[64];
 	int err;
 
-	snprintf(full, sizeof(full), DMA_FILE_NAME "%s", name);
+	if (device)
+		mm_has_device_files();
+	snprintf(full, sizeof(full), "%s%s", device ? MM_DEVICE_FILE : DMA_FILE_NAME, name);
 	*fd = memfd_create(full, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
 		return -errno;

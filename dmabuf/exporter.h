@@ -67,7 +67,7 @@ struct exporter_buf {
 	struct faultline_dmabuf_device *dev;
 };
 
-/* A memfd of that size, sealed, and mapped for the library's threads. 0 or negative errno. */
-int exporter_memory(const char *name, size_t size, int *fd, void **addr);
+/* A memfd of that size, sealed, and mapped for the library's threads; device: of a device's. 0 or negative errno. */
+int exporter_memory(const char *name, bool device, size_t size, int *fd, void **addr);
 
 #endif

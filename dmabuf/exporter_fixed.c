@@ -193,7 +193,7 @@ static int fixed_alloc(struct faultline_dmabuf_device *dev, size_t size, const s
 	err = charge(dev, size);
 	if (err)
 		goto err_free;
-	err = exporter_memory(dev->kind->name, size, &fd, &addr);
+	err = exporter_memory(dev->kind->name, dev->number != FAULTLINE_DMABUF_MEMFD, size, &fd, &addr);
 	if (err)
 		goto err_charge;
 	f->buf.dev = dev;

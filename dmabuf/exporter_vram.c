@@ -441,7 +441,7 @@ static int vram_open(struct faultline_dmabuf_device *dev)
 
 	if (!v)
 		return -ENOMEM;
-	err = exporter_memory("vram", dev->size, &v->fd, &base);
+	err = exporter_memory("vram", true, dev->size, &v->fd, &base);
 	if (err)
 		goto err_free;
 	err = vram_mm_init(&v->mm, dev->size);

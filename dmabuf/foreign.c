@@ -18,6 +18,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 #include "dmabuf/internal.h"
+#include "mm/mm.h"
 #include "util/log.h"
 
 struct foreign {
@@ -43,6 +44,7 @@ int dma_foreign_probe(int fd, bool *kernels)
 	n = readlink(path, name, sizeof(name));
 	if (n < (ssize_t)sizeof(prefix) - 1 || memcmp(name, prefix, sizeof(prefix) - 1))
 		return -EINVAL;
+	mm_has_device_files();
 	if ((fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) == 0)
 		return -EINVAL; /* somebody else's, by that name: it could be cut off under our copies */
 	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR) {

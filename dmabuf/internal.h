@@ -9,7 +9,8 @@
 
 /* ---- dma-file.c: the file behind a buffer ---- */
 
-/* what the name of the file begins with, as /proc/self/fd shows it; the exporter's follows */
+/* what the name of the file begins with, as /proc/self/fd shows it, of a device's memory MM_DEVICE_FILE; the
+ * exporter's follows */
 #define DMA_FILE_NAME "faultline-dmabuf:"
 
 struct dma_file {

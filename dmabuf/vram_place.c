@@ -78,7 +78,7 @@ int place_system(struct vram *v, size_t size, struct place **out)
 
 	if (!p)
 		return -ENOMEM;
-	err = exporter_memory("vram", size, &p->fd, &addr);
+	err = exporter_memory("vram", true, size, &p->fd, &addr);
 	if (err) {
 		free(p);
 		return err;

@@ -37,13 +37,27 @@ static bool would_sleep(const struct hmm_range *range)
 	return yes;
 }
 
+/* as where nothing is mapped: what is before it comes, and it is what failed */
+static int no_pages(struct hmm_range *range, uint64_t from)
+{
+	uint64_t failed = 0;
+
+	if (from > range->start && mm_populate(range->start, from, range->write, &failed) == -EFAULT)
+		from = failed;
+	range->start = from;
+	return -EFAULT;
+}
+
 int hmm_range_fault(struct hmm_range *range)
 {
+	uint64_t device;
 	bool touched;
 	int ret = 0;
 
 	if (mmu_interval_read_retry(range->notifier, range->notifier_seq))
 		return -EBUSY;
+	if (vma_device(range->start, range->end, &device))
+		return no_pages(range, device);
 	range->major = would_sleep(range) || waits_for_pager(range);
 	if (range->nosleep && range->major)
 		return -EAGAIN;

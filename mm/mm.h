@@ -208,6 +208,14 @@ struct hmm_range {
  */
 int hmm_range_fault(struct hmm_range *range);
 
+/*
+ * Memory files whose names begin so stand for a device's memory (dmabuf/): there are no pages behind mappings of them,
+ * as the kernel's VM_PFNMAP has it, and they are neither pinned nor faulted in by address: -EFAULT. Who makes such a
+ * file, or gets one, says so first.
+ */
+#define MM_DEVICE_FILE "faultline-dmabuf:device-"
+void mm_has_device_files(void);
+
 /* The first run of pages of [start, end), which is page aligned, that are in the CPU's tables; false: none. */
 bool mm_next_present(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to);
 

@@ -81,6 +81,7 @@ struct vma {
 	uint64_t page_size; /* of a huge page's mapping larger than PAGE_SIZE, as far as the kernel tells */
 	bool file;  /* backed by a file, shmem included */
 	bool shmem; /* as far as its name tells */
+	bool device; /* MM_DEVICE_FILE */
 	uint64_t offset, dev, inode; /* of the file; inode: a System V segment's identifier */
 };
 
@@ -91,6 +92,8 @@ int vma_find(uint64_t addr, struct vma *v);
  * caller knows, or zero; that which was looked at last, when it returns.
  */
 bool vma_would_sleep(uint64_t start, uint64_t end, struct vma *v);
+/* Is a device's memory mapped in [start, end)? *at: the first of it. */
+bool vma_device(uint64_t start, uint64_t end, uint64_t *at);
 /* Is any page of it not in the CPU's tables? */
 bool vma_absent(uint64_t start, uint64_t end);
 /* does a userfaultfd in WP_ASYNC mode watch every page of it, whatever is mapped there? true also if that is not

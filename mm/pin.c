@@ -456,10 +456,16 @@ int pin_user_pages(uint64_t addr, size_t len, bool write, struct mm_pin **out)
 	uint64_t start = addr & PAGE_MASK, end = (addr + len + PAGE_SIZE - 1) & PAGE_MASK;
 	size_t bufs = (end - start + BUF_MAX - 1) / BUF_MAX;
 	struct mm_pin *pin;
+	uint64_t device;
 	int err;
 
 	if (!len || end <= start || end < addr + len)
 		return -EFAULT;
+	if (vma_device(start, end, &device)) {
+		fl_warn_once("cannot pin a device's memory, mapped at %#llx: there are no pages behind it. Register it by its "
+			     "dma-buf (ibv_reg_dmabuf_mr)", (unsigned long long)device);
+		return -EFAULT;
+	}
 	guard_recheck();
 	err = reserve(end - start);
 	if (err)

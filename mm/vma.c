@@ -55,8 +55,10 @@ void vma_fork_child(void)
 static void set_name(struct vma *v, const char *name)
 {
 	static const char *const shmem[] = {"/memfd:", "/dev/shm/", "/SYSV", "/dev/zero"};
+	static const char device[] = "/memfd:" MM_DEVICE_FILE;
 
 	v->shmem = false;
+	v->device = v->file && !strncmp(name, device, sizeof(device) - 1);
 	for (size_t i = 0; v->file && i < sizeof(shmem) / sizeof(shmem[0]); i++)
 		v->shmem |= !strncmp(name, shmem[i], strlen(shmem[i]));
 }
@@ -234,6 +236,32 @@ bool vma_all_watched(uint64_t start, uint64_t end)
 		return true; /* not to be told */
 	return ioctl(fd, PAGEMAP_SCAN, &arg) > 0 && r.start <= start && r.end >= end;
 }
+
+/* ---- device memory ---- */
+
+static bool device_files; /* atomic: there may be mappings of some */
+
+void mm_has_device_files(void)
+{
+	__atomic_store_n(&device_files, true, __ATOMIC_RELAXED);
+}
+
+bool vma_device(uint64_t start, uint64_t end, uint64_t *at)
+{
+	struct vma v;
+
+	if (!__atomic_load_n(&device_files, __ATOMIC_RELAXED))
+		return false;
+	for (; start < end && !vma_find(start, &v) && v.start < end; start = v.end) {
+		if (v.device) {
+			*at = v.start > start ? v.start : start;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* ---- what is absent ---- */
 
 static bool next_absent(uint64_t start, uint64_t end, uint64_t *from, uint64_t *to, bool *swapped)
 {

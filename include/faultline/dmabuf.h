@@ -95,7 +95,8 @@ int faultline_dmabuf_write(int fd, size_t offset, const void *src, size_t length
 
 /*
  * For the CPU; offset a multiple of the page. ENODEV: of VFIO, and where the CPU cannot reach it. VRAM stays
- * where it is while it is mapped. Undone by faultline_dmabuf_munmap(), with the same length.
+ * where it is while it is mapped. Undone by faultline_dmabuf_munmap(), with the same length. Behind a device's memory there
+ * are no pages: by the address it cannot be registered (ibv_reg_mr: EFAULT).
  */
 int faultline_dmabuf_mmap(int fd, size_t offset, size_t length, int prot, void **addr);
 int faultline_dmabuf_munmap(int fd, void *addr, size_t length);
