@@ -46,6 +46,7 @@ struct hca_profile {
 	bool cap_rounding_pow2; /* queue depths are rounded up to 2^n - 1 (rxe) or 2^n (mlx5) */
 	uint32_t max_inline_data;
 
+	bool ud_sl_is_l3;  /* a datagram's completion has in `sl` which header it came with */
 	uint64_t wc_flags; /* of ibv_create_cq_ex, without time stamps; 0: it is EOPNOTSUPP */
 	bool cq_resize;	   /* else EOPNOTSUPP */
 	uint64_t completion_timestamp_mask; /* 0: no time stamps */

@@ -362,6 +362,17 @@ void hca_listen(struct hca_dev *dev, const uint8_t gid[16])
 		net_listen(hca_node->net, gid);
 }
 
+/*
+ * A CQE of ConnectX has for RoCE, where InfiniBand has the service level: a bit for "with UDP", and the kind of header
+ * (enum of mlx5/device.h: 1 IPv6, 2 IPv4). UCX goes by it.
+ */
+static uint8_t recv_sl(const struct hca_qp *qp, const struct roce_pkt *pkt)
+{
+	if (!qp->dev->profile->ud_sl_is_l3)
+		return 0;
+	return 8 | (pkt->grh[0] >> 4 == 6 ? 1 : 2);
+}
+
 static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct roce_pkt *pkt)
 {
 	struct ibv_wc wc = {
@@ -372,6 +383,7 @@ static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct
 		.qp_num = qp->qpn,
 		.src_qp = pkt->src_qpn,
 		.wc_flags = IBV_WC_GRH,
+		.sl = recv_sl(qp, pkt),
 	};
 
 	if (status == IBV_WC_SUCCESS) {

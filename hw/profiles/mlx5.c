@@ -71,6 +71,7 @@ const struct hca_profile hca_profile_mlx5 = {
 	.qp_types = 1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD | 1u << IBV_QPT_XRC_SEND |
 		    1u << IBV_QPT_XRC_RECV,
 	.dmabuf = HCA_DMABUF_DYNAMIC,
+	.ud_sl_is_l3 = true, /* cq.c of rdma-core's providers/mlx5: the CQE's bits, whatever the link layer */
 	.qp_builders = true,
 	.wc_flags = IBV_WC_STANDARD_FLAGS,
 	.cq_resize = true,
