@@ -44,6 +44,16 @@ struct lib_paths {
 /* 0; -ENOENT: not where a build or an installation has them */
 int find_libs(struct lib_paths *paths);
 
+/* ---- the files that the kernel would have for the devices (sysfs.c) ---- */
+
+struct sysfs {
+	char root[200];
+	int lock, err;
+};
+/* a directory with those of the devices of the settings, below it as below "/"; or negative errno */
+int sysfs_make(struct sysfs *s);
+void sysfs_remove(struct sysfs *s);
+
 /* ---- processes that have a device (process.c) ---- */
 
 struct process {

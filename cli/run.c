@@ -35,6 +35,7 @@ struct run {
 	bool executed;
 	int signals;
 	struct collector collector;
+	struct sysfs sysfs;
 };
 
 enum { OPT_VENDOR_ID = 256, OPT_PART_ID, OPT_IMPAIR };
@@ -181,6 +182,19 @@ static int put_first(const char *var, const char *first)
 	return err;
 }
 
+/* a program that does not look for the files runs without them, too */
+static int set_sysfs(struct run *run)
+{
+	int err = sysfs_make(&run->sysfs);
+
+	if (err) {
+		fprintf(stderr, "faultline run: no files of the device for programs that look for them, such as UCX's: %s\n",
+			strerror(-err));
+		return 0;
+	}
+	return setenv("FAULTLINE_SYSFS", run->sysfs.root, 1) ? -errno : 0;
+}
+
 /* 0, or an exit status */
 static int set_environment(struct run *run)
 {
@@ -188,8 +202,9 @@ static int set_environment(struct run *run)
 	struct fl_config cfg;
 	int err;
 
-	unsetenv("FAULTLINE_REPORT"); /* of a `faultline run` around this one, which asks by itself
-				       */
+	/* of a `faultline run` around this one, which asks by itself */
+	unsetenv("FAULTLINE_REPORT");
+	unsetenv("FAULTLINE_SYSFS");
 	fl_config_option = option_of;
 	if (fl_config_load(&cfg) || check_settings("run", &cfg))
 		return usage_hint("run");
@@ -211,6 +226,8 @@ static int set_environment(struct run *run)
 	err = put_first("LD_LIBRARY_PATH", libs.libdir);
 	if (!err && libs.preload[0])
 		err = put_first("LD_PRELOAD", libs.preload);
+	if (!err && libs.preload[0])
+		err = set_sysfs(run);
 #ifdef FAULTLINE_SANITIZER
 	if (!err)
 		err = put_first("LD_PRELOAD", FAULTLINE_SANITIZER);
@@ -371,26 +388,32 @@ static int report(struct run *run, int status)
 	return err ? 1 : 0;
 }
 
-int cmd_run(int argc, char **argv)
+static int run_program(struct run *run)
 {
-	struct run run = {.quiet = false};
-	int ret, status = 0, err;
+	int ret, status = 0, err = start(run);
 
-	ret = parse(&run, argc, argv);
-	if (!ret)
-		ret = set_environment(&run);
-	if (ret)
-		return ret;
-	err = start(&run);
 	if (err) {
-		fprintf(stderr, "faultline run: cannot start %s: %s\n", run.app[0], strerror(-err));
+		fprintf(stderr, "faultline run: cannot start %s: %s\n", run->app[0], strerror(-err));
 		return 1;
 	}
-	ret = attend(&run, &status);
-	if (!run.report)
+	ret = attend(run, &status);
+	if (!run->report)
 		return ret;
-	if (run.executed && report(&run, status) && !ret)
+	if (run->executed && report(run, status) && !ret)
 		ret = 1;
-	collector_close(&run.collector);
+	collector_close(&run->collector);
+	return ret;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct run run = {.sysfs.lock = -1};
+	int ret = parse(&run, argc, argv);
+
+	if (!ret)
+		ret = set_environment(&run);
+	if (!ret)
+		ret = run_program(&run);
+	sysfs_remove(&run.sysfs);
 	return ret;
 }

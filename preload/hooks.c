@@ -291,13 +291,12 @@ EXPORT int ftruncate64(int fd, off64_t len)
 static int (*real_brk)(void *);
 static void *(*real_sbrk)(intptr_t);
 
-static void *real(void *known, const char *name)
+void preload_real(void *known, const char *name)
 {
 	void **fn = known;
 
 	if (!__atomic_load_n(fn, __ATOMIC_RELAXED))
 		__atomic_store_n(fn, dlsym(RTLD_NEXT, name), __ATOMIC_RELAXED);
-	return *fn;
 }
 
 static bool break_falls(const struct faultline_mm_ops *ops, uint64_t now, uint64_t to, const char *by,
@@ -314,7 +313,7 @@ EXPORT int brk(void *to)
 	bool owed = ops && break_falls(ops, (uint64_t)syscall(SYS_brk, 0), (uintptr_t)to, "brk()", HERE);
 	int ret;
 
-	real(&real_brk, "brk");
+	preload_real(&real_brk, "brk");
 	ret = real_brk(to);
 	end(ops, owed);
 	return ret;
@@ -331,7 +330,7 @@ EXPORT void *sbrk(intptr_t by)
 
 		owed = break_falls(ops, now, now + (uint64_t)by, "sbrk()", HERE);
 	}
-	real(&real_sbrk, "sbrk");
+	preload_real(&real_sbrk, "sbrk");
 	ret = real_sbrk(by);
 	end(ops, owed);
 	return ret;

@@ -59,6 +59,8 @@ struct faultline_preload_ops {
 
 /* between the preload library's own files */
 void preload_mm_install(const struct faultline_mm_ops *ops);
+/* known: a static pointer to a function, which becomes that of the C library of this name, once */
+void preload_real(void *known, const char *name);
 
 /* the symbol: extern const struct faultline_preload_ops faultline_preload_ops; */
 

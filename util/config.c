@@ -343,6 +343,8 @@ static const char *nearest(const char *name)
 	const char *best = "FAULTLINE_CONFIG";
 	unsigned least = distance(name, best);
 
+	if (!strcmp(name, "FAULTLINE_SYSFS")) /* set by `faultline run` for the preload library */
+		return NULL;
 	for (size_t i = 0; i < NUM_SETTINGS && least; i++) {
 		unsigned d = distance(name, settings[i].env);
 
