@@ -135,6 +135,15 @@ static void mr_publish(struct hca_mr *mr, uint32_t index, uint32_t key)
 	atomic_store(&mr->key, key);
 }
 
+/*
+ * The first is 0, the same for all: UCX 1.13, when it gives an implicit region back, takes its own record of it for the
+ * parameters of the call, and a key that is odd for a pointer that is there.
+ */
+static uint32_t next_variant(const struct hca_mr *mr)
+{
+	return mr->last_key ? (mr->last_key + 1) & 0xff : 0;
+}
+
 int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64_t iova,
 		  unsigned access, struct hca_mr **out)
 {
@@ -160,7 +169,7 @@ int hca_mr_create(struct hca_dev *dev, uint32_t pd, struct ib_umem *umem, uint64
 	__atomic_store_n(&umem->stat, mr->ent, __ATOMIC_SEQ_CST); /* the event thread counts by it */
 	if (umem->ops->kind == UMEM_PINNED)
 		ib_umem_pinned_publish(umem);
-	mr_publish(mr, index, index << MR_KEY_SHIFT | ((mr->last_key + 1) & 0xff));
+	mr_publish(mr, index, index << MR_KEY_SHIFT | next_variant(mr));
 	*out = mr;
 	return 0;
 }
