@@ -156,18 +156,22 @@ static void put_port(struct sysfs *s, const struct ib_device *dev, const char *p
 static void put_device(struct sysfs *s, const struct ib_device *dev)
 {
 	const char *name = dev->name;
-	char at[128], text[128], port[256];
+	char at[64], text[128], class[256], port[256];
 
 	/*
-	 * Two directories above the one of its name is what it is plugged into. UCX looks there for what it is by
-	 * the numbers of PCI; ours are those that verbs give.
+	 * Two directories above the one of its name is the function of PCI that it is. UCX looks there for vendor and
+	 * device, which are those that verbs give; libfabric wants that address. No machine has one in this domain.
 	 */
-	snprintf(at, sizeof(at), "sys/devices/faultline%u", dev->index);
+	snprintf(at, sizeof(at), "sys/devices/pcifa17:00/fa17:00:%02x.0", dev->index);
 	snprintf(text, sizeof(text), "0x%04x", dev->vendor_id & 0xffff);
 	put(s, text, "%s/vendor", at);
 	snprintf(text, sizeof(text), "0x%04x", dev->vendor_part_id & 0xffff);
 	put(s, text, "%s/device", at);
 	put(s, "-1", "%s/numa_node", at);
+	snprintf(text, sizeof(text), "../../../bus/pci/drivers/%s", dev->profile->name);
+	put_link(s, text, "%s/driver", at);
+	snprintf(class, sizeof(class), "../../../../%s", at + strlen("sys/"));
+	put_link(s, class, "sys/bus/pci/drivers/%s/fa17:00:%02x.0", dev->profile->name, dev->index);
 
 	put(s, dev->profile->unspecified ? "7: unspecified" : "1: CA", "%s/infiniband/%s/node_type", at, name);
 	groups_of_16((const uint8_t *)&dev->node_guid, sizeof(dev->node_guid), text);
@@ -175,17 +179,18 @@ static void put_device(struct sysfs *s, const struct ib_device *dev)
 	put(s, text, "%s/infiniband/%s/sys_image_guid", at, name);
 	put(s, dev->profile->attr.fw_ver, "%s/infiniband/%s/fw_ver", at, name);
 	put(s, dev->profile->description, "%s/infiniband/%s/node_desc", at, name);
-	put_link(s, "../..", "%s/infiniband/%s/device", at, name);
+	snprintf(text, sizeof(text), "../../../fa17:00:%02x.0", dev->index);
+	put_link(s, text, "%s/infiniband/%s/device", at, name);
 	snprintf(port, sizeof(port), "%s/infiniband/%s/ports/1", at, name);
 	put_port(s, dev, port);
-	snprintf(text, sizeof(text), "../../devices/faultline%u/infiniband/%.64s", dev->index, name);
-	put_link(s, text, "sys/class/infiniband/%s", name);
+	snprintf(class, sizeof(class), "../../%s/infiniband/%s", at + strlen("sys/"), name);
+	put_link(s, class, "sys/class/infiniband/%s", name);
 
 	put(s, name, "%s/infiniband_verbs/uverbs%u/ibdev", at, dev->index);
 	put(s, "1", "%s/infiniband_verbs/uverbs%u/abi_version", at, dev->index);
-	put_link(s, "../..", "%s/infiniband_verbs/uverbs%u/device", at, dev->index);
-	snprintf(text, sizeof(text), "../../devices/faultline%u/infiniband_verbs/uverbs%u", dev->index, dev->index);
-	put_link(s, text, "sys/class/infiniband_verbs/uverbs%u", dev->index);
+	put_link(s, text, "%s/infiniband_verbs/uverbs%u/device", at, dev->index);
+	snprintf(class, sizeof(class), "../../%s/infiniband_verbs/uverbs%u", at + strlen("sys/"), dev->index);
+	put_link(s, class, "sys/class/infiniband_verbs/uverbs%u", dev->index);
 	/* may be opened by anybody, and answers nothing */
 	put_link(s, "/dev/null", "dev/infiniband/uverbs%u", dev->index);
 }
