@@ -99,6 +99,7 @@ BY_PATH(int, __xstat64, (int version, const char *path, struct stat64 *st), vers
 BY_PATH(int, __lxstat, (int version, const char *path, struct stat *st), version, path, st)
 BY_PATH(int, __lxstat64, (int version, const char *path, struct stat64 *st), version, path, st)
 BY_PATH(DIR *, opendir, (const char *path), path)
+BY_PATH(int, chdir, (const char *path), path)
 BY_PATH(int, scandir,
 	(const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
 	 int (*order)(const struct dirent **, const struct dirent **)),
