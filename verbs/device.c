@@ -25,7 +25,7 @@ static struct verbs_device *make_device(struct ib_device *ib)
 		ib->profile->unspecified ? IBV_TRANSPORT_UNSPECIFIED : IBV_TRANSPORT_IB;
 	memcpy(d->device.name, ib->name, sizeof(d->device.name));
 	snprintf(d->device.dev_name, sizeof(d->device.dev_name), "uverbs%u", ib->index);
-	/* where the kernel would have them, for those who print them: nothing is there */
+	/* where the kernel would have them; under `faultline run` something is there (preload/sysfs.c) */
 	snprintf(d->device.dev_path, sizeof(d->device.dev_path),
 		 "/sys/class/infiniband_verbs/uverbs%u", ib->index);
 	snprintf(d->device.ibdev_path, sizeof(d->device.ibdev_path), "/sys/class/infiniband/%s",

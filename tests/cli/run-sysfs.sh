@@ -49,6 +49,12 @@ wait $long || fail 'its files were taken away'
 says long '^uverbs0$'
 gone || fail 'files are left behind'
 
+# no file may be written: it is said, and the program runs; it has the signal that is for it
+(ulimit -f 0 && "$FAULTLINE" run -q -- sh -c 'echo it runs; kill -XFSZ $$' 2>&1 && echo 'without end') | cat >"$tmp/out"
+says out 'no files of the device .*: File too large' '^it runs$'
+! grep -q 'without end' "$tmp/out" || fail 'SIGXFSZ is ignored in the program'
+gone || fail 'what could not be written is left behind'
+
 # another directory where TMPDIR is none
 TMPDIR=/nonexistent expect 0 "$FAULTLINE" run -q -- ls $class
 says out '_fl0$'

@@ -70,7 +70,7 @@ def ucx_odp():
 
 def ucx_profiles():
     need("ucx_perftest")
-    # completions of these do not tell IPv4 from IPv6, and UCX before 1.18 goes by that
+    # completions of these do not tell IPv4 from IPv6, and UCX goes by that
     unchecked = {"UCX_UD_VERBS_ETH_DGID_CHECK": "n"}
     for device in ("rxe", "bnxt_re"):
         ucx("rc_v", "tag_bw", 65536, env=dict(unchecked, FAULTLINE_DEVICE=device))
