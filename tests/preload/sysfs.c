@@ -39,7 +39,8 @@ extern int __xstat64(int version, const char *path, struct stat64 *st);
 extern int __lxstat(int version, const char *path, struct stat *st);
 extern int __lxstat64(int version, const char *path, struct stat64 *st);
 
-static const char *volatile no_path; /* so that the compiler does not know */
+/* by a pointer: its declaration promises what a program may not keep */
+static int (*volatile any_access)(const char *path, int mode) = access;
 
 static void says(int fd)
 {
@@ -166,8 +167,7 @@ static void elsewhere(void)
 	umask((mode_t)mask);
 	CHECK(!access("/sys/class/net/lo", F_OK) && !access("/dev/null", W_OK) && !access("/proc/self/maps", R_OK));
 	CHECK(access("/sys/class/infinibands", F_OK) && access("/dev/infinibandit", F_OK));
-	CHECK(access(no_path, F_OK) && errno == EFAULT);
-	CHECK(open(no_path, O_RDONLY) < 0 && errno == EFAULT);
+	CHECK(any_access(NULL, F_OK) && errno == EFAULT);
 }
 
 int main(void)
