@@ -27,6 +27,7 @@
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
 #include "util/log.h"
+#include "util/provoke.h"
 
 #define CHILD_SHIFT  30
 #define CHILD_BYTES  (1ull << CHILD_SHIFT)
@@ -151,6 +152,7 @@ static void reap(struct child *c)
 		__atomic_store_n(&parent->child[start >> CHILD_SHIFT], NULL, __ATOMIC_SEQ_CST);
 	fl_unlock(&parent->lock);
 	if (unused) {
+		provoke_race(PROVOKE_CHILD_OUT);
 		dma_wait_range(start, start + CHILD_BYTES);
 		child_destroy(c);
 	}
@@ -190,6 +192,7 @@ static void *reaper(void *arg)
 		fl_unlock(&reap_lock);
 		if (!c)
 			continue;
+		provoke_race(PROVOKE_CHILD_TAKEN);
 		reap(c);
 		fl_lock(&reap_lock);
 		parent->being_reaped--;

@@ -40,7 +40,9 @@
 	X(ACCESS_CHECKED, "access-checked", "key and table were good, nothing is copied yet")      \
 	X(DEREG_KEY_DEAD, "dereg-key-dead", "key cleared, accesses and faults not yet waited for") \
 	X(MR_REFERENCED, "mr-referenced", "a fault's reference taken, the key not yet looked at")  \
-	X(ADVISE_CHUNK, "advise-chunk", "prefetch: between two chunks, before the look at the key")
+	X(ADVISE_CHUNK, "advise-chunk", "prefetch: between two chunks, before the look at the key") \
+	X(CHILD_TAKEN, "child-taken", "an empty child of an implicit region is to go, and still in its table") \
+	X(CHILD_OUT, "child-out", "it is out of the table, accesses not yet waited for")
 
 enum provoke_point {
 #define PROVOKE_X(id, name, where) PROVOKE_##id,

@@ -156,11 +156,17 @@ static void implicit_child_against_dereg(struct rc_side *s)
 		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)(sparse + far),
 			       mr->rkey),
 		      "post");
-		/* the children go, one after another, as the parent does */
+		status = finish(s);
+		CHECK(possible(status), "%s", ibv_wc_status_str(status));
+		/* the children are emptied, and go some 20 ms later, one after another; as the parent does */
 		if (rounds & 1)
 			syscall(SYS_madvise, sparse + 2 * far, (CHUNKS - 2) * far, MADV_DONTNEED);
 		else
 			madvise(sparse + 2 * far, (CHUNKS - 2) * far, MADV_DONTNEED);
+		usleep(rounds % 8 ? 20000 + rounds % 8 * 100 : 0);
+		CHECK(!rc_post(s, IBV_WR_RDMA_WRITE, (uintptr_t)b.local, SPAN, b.mr->lkey, (uintptr_t)(sparse + 3 * far),
+			       mr->rkey),
+		      "post");
 		CHECK(!ibv_dereg_mr(mr), "ibv_dereg_mr");
 		status = finish(s);
 		CHECK(possible(status), "%s", ibv_wc_status_str(status));

@@ -129,6 +129,47 @@ static void sparse(unsigned chunks)
 
 /* ---- races ---- */
 
+static int released;
+
+static void *releases(void *u)
+{
+	ib_umem_release(u);
+	__atomic_store_n(&released, 1, __ATOMIC_SEQ_CST);
+	return NULL;
+}
+
+/* A child is to be given back, some 20 ms after its last page went, and an access in its range has begun: the child
+ * stays until that has ended, and so does its region. */
+static void given_back_amid_an_access(void)
+{
+	struct ib_umem *u = everything();
+	struct faultline_hazard *h;
+	pthread_t t;
+	double from;
+	char b = 1, *m;
+
+	do {
+		no_children();
+		m = gone(2 * GIB);
+		CHECK(mmap(m, P, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == m);
+		CHECK(!do_access(u, m, &b, 1, true) && cnt(FL_CNT_odp_children) == 1);
+		from = now();
+		munmap(m, P);
+		h = dma_begin((uintptr_t)m, (uintptr_t)m + P, KEY);
+		if (now() - from < 0.015)
+			break; /* in time, before anybody looked for accesses */
+		dma_end(h);
+	} while (true);
+	usleep(60000);
+	CHECK(cnt(FL_CNT_odp_children) == 1);
+	CHECK(!pthread_create(&t, NULL, releases, u));
+	usleep(30000);
+	CHECK(!__atomic_load_n(&released, __ATOMIC_SEQ_CST));
+	dma_end(h);
+	pthread_join(t, NULL);
+	CHECK(cnt(FL_CNT_odp_children) == 0);
+}
+
 static int stop;
 static char *arena;
 
@@ -201,6 +242,8 @@ int main(int argc, char **argv)
 	mm_private_add(seg.s, seg.map_size);
 	basics();
 	sparse(argc > 1 ? (unsigned)atol(argv[1]) : 2000);
+	if (events_come())
+		given_back_amid_an_access();
 	races(20);
 	return 0;
 }
