@@ -337,6 +337,7 @@ static void overflow_loses_nothing(void)
 	for (unsigned i = 0; i < 11; i++)
 		TX_ACK(R);
 	TX_NONE();
+	CHECK_EQ(rig.mr->pf_refs, 0);
 }
 
 static void same_fault_is_taken_once(void)
@@ -359,6 +360,7 @@ static void same_fault_is_taken_once(void)
 		TX_ACK(R);
 	CHECK(!memcmp(rig.mem, pattern, 32));
 	CHECK(fake_faults - before <= 4 + 4);
+	CHECK_EQ(rig.mr->pf_refs, 0);
 }
 
 int main(int argc, char **argv)

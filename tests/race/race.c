@@ -180,7 +180,7 @@ static void implicit_child_against_dereg(struct rc_side *s)
 
 static void reference_put_once(struct rc_side *s)
 {
-	size_t size = 4ul << 20; /* more than is resolved at once: a worker does it */
+	size_t size = 4ul << 20; /* several faults */
 	char *local = rc_map(size), *area = rc_map(size);
 	struct ibv_mr *local_mr = rc_reg(s, local, size, IBV_ACCESS_LOCAL_WRITE | ODP);
 	unsigned rounds = 0;
