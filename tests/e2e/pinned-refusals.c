@@ -31,34 +31,20 @@ static void reg_at(int line, const char *what, void *at, size_t len, int access,
 }
 #define reg(...) reg_at(__LINE__, __VA_ARGS__)
 
-static long pinned_kb(void)
-{
-	FILE *f = fopen("/proc/self/status", "r");
-	char line[256];
-	long sum = 0;
-
-	CHECK(f, "/proc/self/status");
-	while (fgets(line, sizeof(line), f))
-		if (!strncmp(line, "VmPin:", 6) || !strncmp(line, "VmLck:", 6))
-			sum += atol(line + 6);
-	fclose(f);
-	return sum;
-}
-
 static void resident_and_charged(void)
 {
 	uint8_t *m = rc_map(64 * PAGE);
 	unsigned char vec[64];
-	long before = pinned_kb();
+	long before = rc_pinned_kb();
 	struct ibv_mr *mr = rc_reg(&a, m, 64 * PAGE, ALL_ACCESS);
 
 	CHECK(!mincore(m, 64 * PAGE, vec), "mincore");
 	for (int i = 0; i < 64; i++)
 		CHECK(vec[i] & 1, "page %d is not resident", i);
-	CHECK(pinned_kb() - before >= 256, "%ld kB are pinned or locked for 256",
-	      pinned_kb() - before);
+	CHECK(rc_pinned_kb() - before >= 256, "%ld kB are pinned or locked for 256",
+	      rc_pinned_kb() - before);
 	CHECK(!ibv_dereg_mr(mr), "dereg");
-	CHECK(pinned_kb() - before < 64, "%ld kB stay pinned", pinned_kb() - before);
+	CHECK(rc_pinned_kb() - before < 64, "%ld kB stay pinned", rc_pinned_kb() - before);
 }
 
 /* An unprivileged child with 64 KiB to lock, in a program of its own. */

@@ -73,6 +73,20 @@ void rc_skip_if_memlocked(int err)
 		rc_skip("no more than %lu KiB may be pinned here (ulimit -l)", (unsigned long)limit.rlim_cur / 1024);
 }
 
+long rc_pinned_kb(void)
+{
+	FILE *f = fopen("/proc/self/status", "r");
+	char line[256];
+	long sum = 0;
+
+	CHECK(f, "/proc/self/status");
+	while (fgets(line, sizeof(line), f))
+		if (!strncmp(line, "VmPin:", 6) || !strncmp(line, "VmLck:", 6))
+			sum += atol(line + 6);
+	fclose(f);
+	return sum;
+}
+
 double rc_now(void)
 {
 	struct timespec t;

@@ -38,6 +38,8 @@ void rc_fail(const char *file, int line, const char *fmt, ...)
 void rc_skip(const char *fmt, ...) __attribute__((noreturn, format(printf, 1, 2)));
 /* a registration has failed with err: skips when that is for want of a right to pin so much */
 void rc_skip_if_memlocked(int err);
+/* what is pinned or locked of this process, as the kernel has it */
+long rc_pinned_kb(void);
 
 /* ---- a side ---- */
 

@@ -271,6 +271,7 @@ static void unpin_once(struct rc_side *s)
 {
 	char *small = rc_map(16 * PAGE), *large = rc_map(128 * PAGE);
 	struct ibv_mr *mr = rc_reg(s, small, 16 * PAGE, ALL_ACCESS), *again, *odp;
+	long pinned = rc_pinned_kb();
 	unsigned rounds = 0;
 
 	odp = rc_reg(s, large, 128 * PAGE, ALL_ACCESS | ODP);
@@ -297,6 +298,9 @@ static void unpin_once(struct rc_side *s)
 	}
 	CHECK(rounds, "no round");
 	ibv_dereg_mr(odp);
+	for (int i = 0; i < 5000 && rc_pinned_kb() != pinned; i++) /* there are kernels that unpin a little later */
+		usleep(1000);
+	CHECK(rc_pinned_kb() == pinned, "%ld KiB are pinned, %ld were", rc_pinned_kb(), pinned);
 	ibv_dereg_mr(mr);
 }
 
