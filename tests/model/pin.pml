@@ -8,6 +8,8 @@
  * address for an entry whose mapping has gone and whose munmap() has returned; (2) what is pinned is what the
  * entry is for, and a stale page's access finds its pin; (3) nothing is entered that was not populated; (4) nobody
  * waits for ever. Each -DM_name takes a step away, and must fail.
+ *
+ * What a process knows of a round is forgotten at its end, so that rounds that differ in nothing else are one.
  */
 #ifndef CYCLES
 #define CYCLES 1
@@ -113,6 +115,8 @@ again:		atomic { !invalidating -> began = seq };
 			pin = 0
 		:: else
 		fi;
+		began = 0;
+		got = 0;
 		unlock(pins_lock)
 	od
 }
@@ -158,7 +162,10 @@ again:		atomic { !invalidating -> began = seq };
 			fi;
 			unlock(umem_mutex)
 		:: else
-		fi
+		fi;
+		began = 0;
+		moved = 0;
+		made_for = 0
 	od
 }
 
@@ -182,8 +189,8 @@ proctype device()
 		if
 		:: admitted != 0 -> /* from its first byte to its last */
 			assert(admitted > returned);
-			assert(admitted > returned);
-			hazard = false
+			/* while it is announced nothing returns: the last byte, and the end of it, are one */
+			atomic { assert(admitted > returned); hazard = false; admitted = 0 }
 		:: else ->
 			hazard = false;
 			/* umem_odp_copy(): get_pin() */
