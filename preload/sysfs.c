@@ -69,16 +69,27 @@ __attribute__((noipa)) static const char *place(const char *path, char in_tree[L
 	return in_tree;
 }
 
-/* a function of the C library that takes a path: all as it is, but for that */
+/*
+ * The C library's function of that name. Found at the start: a signal handler may call open(), and must not find
+ * the loader amid something. What constructors before ours call is found when they do.
+ */
+#define REAL(type, name, params)                                                                   \
+	static type(*real_##name) params;                                                          \
+	static void __attribute__((constructor)) find_##name(void)                                 \
+	{                                                                                          \
+		preload_real(&real_##name, #name);                                                 \
+	}
+
+/* a function that takes a path: all as it is, but for that */
 #define BY_PATH(type, name, params, ...)                                                           \
+	REAL(type, name, params)                                                                   \
 	EXPORT type name params                                                                    \
 	{                                                                                          \
-		static type(*real) params;                                                         \
 		char in_tree[LONGEST];                                                             \
                                                                                                    \
 		path = place(path, in_tree);                                                       \
-		preload_real(&real, #name);                                                        \
-		return real(__VA_ARGS__);                                                          \
+		preload_real(&real_##name, #name);                                                 \
+		return real_##name(__VA_ARGS__);                                                   \
 	}
 
 BY_PATH(FILE *, fopen, (const char *path, const char *mode), path, mode)
@@ -130,29 +141,29 @@ BY_PATH(ssize_t, __readlink_chk, (const char *path, char *to, size_t len, size_t
 	})
 
 #define OPEN(name)                                                                                 \
+	REAL(int, name, (const char *, int, ...))                                                  \
 	EXPORT int name(const char *path, int flags, ...)                                          \
 	{                                                                                          \
-		static int (*real)(const char *, int, ...);                                        \
 		mode_t mode = MODE_AFTER(flags);                                                   \
 		char in_tree[LONGEST];                                                             \
                                                                                                    \
 		path = place(path, in_tree);                                                       \
-		preload_real(&real, #name);                                                        \
-		return real(path, flags, mode);                                                    \
+		preload_real(&real_##name, #name);                                                 \
+		return real_##name(path, flags, mode);                                             \
 	}
 OPEN(open)
 OPEN(open64)
 
 #define OPENAT(name)                                                                               \
+	REAL(int, name, (int, const char *, int, ...))                                             \
 	EXPORT int name(int dir, const char *path, int flags, ...)                                 \
 	{                                                                                          \
-		static int (*real)(int, const char *, int, ...);                                   \
 		mode_t mode = MODE_AFTER(flags);                                                   \
 		char in_tree[LONGEST];                                                             \
                                                                                                    \
 		path = place(path, in_tree);                                                       \
-		preload_real(&real, #name);                                                        \
-		return real(dir, path, flags, mode);                                               \
+		preload_real(&real_##name, #name);                                                 \
+		return real_##name(dir, path, flags, mode);                                        \
 	}
 OPENAT(openat)
 OPENAT(openat64)
