@@ -105,7 +105,7 @@ struct ib_umem_odp {
 	/* parts that are pinned: umem_odp_pin.c */
 	struct fl_mutex pins_lock;
 	struct interval_tree pins;
-	unsigned num_pins;	  /* atomic */
+	unsigned num_pins;	  /* atomic: how many are in the tree; written under umem_mutex */
 	unsigned long pins_moved; /* atomic: counts changes; written under umem_mutex */
 	struct umem_taken taken;
 	bool told; /* atomic */

@@ -74,6 +74,7 @@ static int cut(struct ib_umem_odp *odp, uint64_t at)
 	s->node.end = at;
 	interval_insert(&odp->pins, &s->node);
 	interval_insert(&odp->pins, &tail->node);
+	__atomic_fetch_add(&odp->num_pins, 1, __ATOMIC_RELEASE);
 	fl_unlock(&odp->umem_mutex);
 	return 0;
 }

@@ -104,6 +104,27 @@ static void taken_away(void)
 	munmap(m, 8 * P);
 }
 
+/* a pin that is cut in two, of which one part goes: the other is still one */
+static void cut_in_two(void)
+{
+	char *m = anon(4 * P), c[8];
+	struct ib_umem_odp *o = odp_get(m, 4 * P);
+
+	memset(m, 'a', 4 * P);
+	CHECK(!pin(o, m, 4 * P) && !pin(o, m, 2 * P) && !unpin(o, m, 4 * P)); /* the first two have one left */
+	CHECK(fault(o, m, 4 * P, UMEM_FAULT_WRITE) >= 0);
+	if (o->notifier.watched) {
+		CHECK(mmap(m, P, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == m);
+		mm_wait_start_dma();
+		CHECK(way(o, m, 8, false) == UMEM_BY_COPY && way(o, m + P, 3 * P, false) == UMEM_BY_ADDRESS);
+		CHECK(!o->umem.ops->copy(&o->umem, KEY, (uintptr_t)m, c, 8, false) && c[0] == 'a');
+	}
+	CHECK(!unpin(o, m, 2 * P) && unpin(o, m, P) == -EINVAL && cnt(FL_CNT_pinned_pages) == 0);
+	CHECK(o->num_pins == 0); /* or every access would look for pins that are not there */
+	ib_umem_release(&o->umem);
+	munmap(m, 4 * P);
+}
+
 static void debug_access(void)
 {
 	char *m = anon(4 * P), b[2 * P], c[2 * P];
@@ -247,6 +268,7 @@ int main(void)
 	umem_start();
 	nests();
 	taken_away();
+	cut_in_two();
 	debug_access();
 	aperture();
 	tables();
