@@ -148,10 +148,10 @@ void ib_umem_release(struct ib_umem *umem);
 #define UMEM_FAULT_WRITE   1u
 #define UMEM_FAULT_NOSLEEP 2u
 #define UMEM_FAULT_FORCE   4u /* do not trust the table: an access through it has failed */
-#define UMEM_FAULT_AROUND  16u /* comes along with a fault, and is no event of its own */
 #define UMEM_FAULT_PREFETCH 8u /* counts as page_prefetch, not as page_faults */
-#define UMEM_FAULT_TOUCH    32u /* the caller has time that the access will not have: struct hmm_range */
-#define UMEM_FAULT_PIN	    16u /* counts as neither */
+#define UMEM_FAULT_PIN	   16u /* counts as neither */
+#define UMEM_FAULT_TOUCH   32u /* the caller has time that the access will not have: struct hmm_range */
+#define UMEM_FAULT_AROUND  64u /* comes along with a fault: its pages count, but it is no event of its own */
 int ib_umem_odp_map_dma_and_lock(struct ib_umem_odp *odp, uint64_t addr, size_t len, unsigned flags);
 static inline void ib_umem_odp_unlock(struct ib_umem_odp *odp)
 {

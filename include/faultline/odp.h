@@ -34,7 +34,7 @@ int faultline_mr_unpin(struct ibv_mr *mr, void *addr, size_t length);
 
 /* names as `rdma statistic` has them where it has them; pages of 4096 bytes */
 struct faultline_mr_counters {
-	uint64_t page_faults;	     /* pages entered because an access missed them */
+	uint64_t page_faults;	     /* pages entered because an access missed them, or one just before them */
 	uint64_t page_invalidations; /* pages taken out because the application, or the kernel, took them away */
 	uint64_t page_prefetch;	     /* pages entered by ibv_advise_mr() */
 	uint64_t mapped_pages;	     /* in the device's table now */

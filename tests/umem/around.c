@@ -58,6 +58,7 @@ int main(void)
 	fprintf(stderr, "%lu pages in order: %u faults\n", PAGES / 2, n);
 	CHECK(n < PAGES / 2 / 50);
 	CHECK(events == n);
+	CHECK(cnt(FL_CNT_page_faults) == PAGES / 2); /* those that came along are pages of a fault as well */
 	CHECK(odp->mapped == PAGES / 2);
 	CHECK(resident(m) == PAGES / 2);
 	n = walk(odp, m, PAGES / 2 + 100);
