@@ -81,10 +81,16 @@ static int progress(void)
 	return n;
 }
 
+/* NULL: it has not started. Pairs with engine_start(): who sees it sees its descriptors. */
+static struct hca_engine *running(void)
+{
+	return atomic_load_explicit(&hca_node->engine, memory_order_acquire);
+}
+
 void engine_kick(void)
 {
 	NO_CANCEL;
-	struct hca_engine *e = hca_node->engine;
+	struct hca_engine *e = running();
 	uint64_t one = 1;
 
 	if (e && write(e->kick_fd, &one, sizeof(one)) < 0) {
@@ -94,7 +100,7 @@ void engine_kick(void)
 
 int engine_poll(void)
 {
-	struct hca_engine *e = hca_node->engine;
+	struct hca_engine *e = running();
 	uint32_t polls, vain;
 	int n;
 
@@ -118,7 +124,7 @@ int engine_poll(void)
 
 void engine_app_sleeps(void)
 {
-	struct hca_engine *e = hca_node->engine;
+	struct hca_engine *e = running();
 
 	if (!e)
 		return;
@@ -231,28 +237,45 @@ int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *na
 	return 0;
 }
 
+static void engine_close(struct hca_engine *e)
+{
+	if (e->epoll_fd >= 0)
+		close(e->epoll_fd);
+	if (e->kick_fd >= 0)
+		close(e->kick_fd);
+	free(e);
+}
+
+static int engine_new(struct hca_engine **out)
+{
+	struct hca_engine *e = calloc(1, sizeof(*e));
+	int rc;
+
+	if (!e)
+		return -ENOMEM;
+	e->epoll_fd = e->kick_fd = -1; /* none: 0 is the application's */
+	rc = engine_open(e);
+	if (!rc)
+		rc = hca_thread(&e->thread, engine_main, e, "faultline");
+	if (rc)
+		engine_close(e);
+	else
+		*out = e;
+	return rc;
+}
+
 int engine_start(struct hca_node *node)
 {
 	struct hca_engine *e;
 	int rc = 0;
 
 	fl_lock(&start_lock);
-	if (!node->engine) {
-		e = calloc(1, sizeof(*e));
-		rc = e ? engine_open(e) : -ENOMEM;
-		if (!rc) {
-			node->engine = e;
-			rc = hca_thread(&e->thread, engine_main, e, "faultline");
-		}
-		if (rc) {
+	if (!atomic_load_explicit(&node->engine, memory_order_relaxed)) {
+		rc = engine_new(&e);
+		if (rc)
 			fl_err("cannot start the engine's thread: %s", strerror(-rc));
-			node->engine = NULL;
-			if (e) {
-				close(e->epoll_fd);
-				close(e->kick_fd);
-			}
-			free(e);
-		}
+		else /* other threads may be polling: pairs with running() */
+			atomic_store_explicit(&node->engine, e, memory_order_release);
 	}
 	fl_unlock(&start_lock);
 	return rc;
@@ -261,11 +284,14 @@ int engine_start(struct hca_node *node)
 /* In the child of a fork: the parent's thread is not here, its descriptors are copies. */
 void engine_fork_child(struct hca_node *node)
 {
+	struct hca_engine *e = atomic_load_explicit(&node->engine, memory_order_relaxed);
+
 	fl_mutex_init(&start_lock, LOCK_REGISTRY);
 	ack_list = NULL;
-	if (!node->engine)
+	if (!e)
 		return;
-	close(node->engine->epoll_fd);
-	close(node->engine->kick_fd);
-	node->engine = NULL;
+	/* its memory stays: the heap may be amid a change */
+	close(e->epoll_fd);
+	close(e->kick_fd);
+	atomic_store_explicit(&node->engine, NULL, memory_order_relaxed);
 }

@@ -74,7 +74,7 @@ struct hca_node {
 	struct net *net;
 	struct numbers qps, srqs;
 	struct hca_timer_heap timers;
-	struct hca_engine *engine;
+	struct hca_engine *_Atomic engine; /* NULL until the first QP */
 	struct hca_mcast {
 		struct fl_mutex lock; /* LOCK_LEAF: all of it */
 		struct mcast_member {

@@ -250,7 +250,7 @@ void rig_node(void)
 		rig.srq = opt.type == IBV_QPT_XRC_RECV ? rig_srq(PD, XRCD, rig.rcq) : rig_srq(PD, 0, NULL);
 }
 
-struct hca_qp *rig_qp_new(void)
+int rig_qp_try(struct hca_qp **qp)
 {
 	struct hca_qp_init init = {
 		.type = opt.type,
@@ -267,7 +267,6 @@ struct hca_qp *rig_qp_new(void)
 		.port_mtu = 128u << opt.mtu,
 		.open = calloc(1, sizeof(struct hca_qp_open)),
 	};
-	struct hca_qp *qp;
 
 	if (opt.type == IBV_QPT_XRC_SEND || opt.type == IBV_QPT_XRC_RECV) {
 		init.recv_cq = NULL;
@@ -280,7 +279,14 @@ struct hca_qp *rig_qp_new(void)
 		init.xrcd = XRCD;
 		init.cap = (struct ibv_qp_cap){.max_send_wr = 0};
 	}
-	CHECK_EQ(hca_qp_create(rig.dev, &init, &qp), 0);
+	return hca_qp_create(rig.dev, &init, qp);
+}
+
+struct hca_qp *rig_qp_new(void)
+{
+	struct hca_qp *qp;
+
+	CHECK_EQ(rig_qp_try(&qp), 0);
 	return qp;
 }
 

@@ -91,6 +91,7 @@ void rig_again(void);
 /* the same and rig.qp in RTS */
 void rig_up(void);
 struct hca_qp *rig_qp_new(void); /* in RESET */
+int rig_qp_try(struct hca_qp **qp); /* the same, as hca_qp_create() says */
 int rig_qp_to(struct hca_qp *qp, enum ibv_qp_state state); /* from the state before it */
 /* of opt.rq_depth; xrcd, cq: of an XRC domain's, else 0 and NULL */
 struct hca_srq *rig_srq(uint32_t pd, uint32_t xrcd, struct hca_cq *cq);

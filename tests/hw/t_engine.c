@@ -5,6 +5,7 @@
  * the machine may be busy.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -186,6 +187,57 @@ static void many_threads(void)
 	CHECK_EQ(fake_paths, 1);
 }
 
+/* one thread polls an empty CQ while another makes the first QP, and with it the engine */
+static bool poll_on = true;
+
+static void *poller(void *arg)
+{
+	struct ibv_wc wc;
+
+	while (__atomic_load_n(&poll_on, __ATOMIC_RELAXED))
+		hca_cq_poll(rig.scq, 1, &wc);
+	return NULL;
+}
+
+static void starts_while_others_poll(void)
+{
+	pthread_t t;
+
+	opt.engine = true;
+	rig_node();
+	CHECK_EQ(pthread_create(&t, NULL, poller, NULL), 0);
+	usleep(1000);
+	rig_qp_new();
+	usleep(1000);
+	__atomic_store_n(&poll_on, false, __ATOMIC_RELAXED);
+	CHECK_EQ(pthread_join(t, NULL), 0);
+}
+
+/* out of descriptors: the QP cannot be made, and those of the application stay open */
+static void fails_without_descriptors(void)
+{
+	struct rlimit limit;
+	struct hca_qp *qp;
+	int fd, rc;
+
+	rig_node();
+	CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+	for (rlim_t left = 0; left < 2; left++) { /* for none of the engine's, or for one */
+		fd = dup(2);
+		CHECK(fd > 2);
+		close(fd);
+		CHECK(!setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)fd + left, limit.rlim_max}));
+		rc = rig_qp_try(&qp);
+		CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+		CHECK_EQ(rc, -EMFILE);
+		for (int i = 0; i < 3; i++)
+			CHECK(fcntl(i, F_GETFD) >= 0);
+		CHECK_EQ(dup(2), fd); /* nor is one left behind */
+		close(fd);
+	}
+	CHECK_EQ(rig_qp_try(&qp), 0);
+}
+
 /* the child of a fork has none of it, and can begin anew */
 static void fork_child_begins_anew(void)
 {
@@ -266,7 +318,8 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		TEST(answers_without_a_poll), TEST(timers_run_by_themselves),
 		TEST(rnr_wait_ends_by_itself), TEST(takes_over_when_polling_ends),
-		TEST(idle_costs_nothing), TEST(many_threads), TEST(fork_child_begins_anew),
+		TEST(idle_costs_nothing), TEST(many_threads), TEST(starts_while_others_poll),
+		TEST(fails_without_descriptors), TEST(fork_child_begins_anew),
 		TEST(acks_of_the_last_moment), TEST(exit_inside_a_locked_section), {NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
