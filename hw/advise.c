@@ -2,7 +2,7 @@
 /*
  * ibv_advise_mr(): pages of on-demand regions come into the device's tables before an access needs
  * them. With FLUSH the call does the work and tells what it cannot; without, keys are checked, the rest
- * is a worker's (pf.c), and what cannot be had is had by nobody: an access will tell.
+ * is a worker's (pf_queue.c), and what cannot be had is had by nobody: an access will tell.
  *
  * The work is done in chunks. It holds its region by a reference, which deregistration waits for, and
  * looks at the key before each chunk: so deregistration waits for one chunk at most.
@@ -64,18 +64,17 @@ static int prefetch_chunk(const struct prefetch *p, uint64_t addr, uint64_t len)
 
 static int prefetch(const struct prefetch *p)
 {
-	uint64_t at = p->addr, end = p->addr + p->len;
+	uint64_t at = p->addr, left = p->len, n;
 	int rc = 0;
 
-	while (at < end && !rc) {
-		uint64_t next = (at + CHUNK_BYTES) & ~(CHUNK_BYTES - 1);
-
+	/* by what is left: of an implicit region the last chunk may end where addresses do */
+	for (; left && !rc; at += n, left -= n) {
+		n = CHUNK_BYTES - (at & (CHUNK_BYTES - 1));
+		n = n < left ? n : left;
 		provoke_race(PROVOKE_ADVISE_CHUNK);
 		if (atomic_load(&p->mr->key) != p->key) /* hca_mr_destroy() waits for us */
 			return -EINVAL;
-		next = next < end ? next : end;
-		rc = prefetch_chunk(p, at, next - at);
-		at = next;
+		rc = prefetch_chunk(p, at, n);
 	}
 	return rc;
 }

@@ -93,6 +93,12 @@ static bool parse_line(const char *line, struct vma *v)
 	return true;
 }
 
+/* Does the kernel not have the call, or not let us? Another error is of this question, and not of the next one. */
+static bool is_missing(int err)
+{
+	return err == ENOTTY || err == ENOSYS || err == EPERM || err == EACCES;
+}
+
 /* for kernels that cannot be asked for one mapping; reads the list through a buffer on the stack */
 static int find_in_list(uint64_t addr, struct vma *v)
 {
@@ -136,26 +142,25 @@ int vma_find(uint64_t addr, struct vma *v)
 		.vma_name_addr = (uintptr_t)name,
 		.vma_name_size = sizeof(name),
 	};
-	int fd = proc_fd(&maps_fd, "/proc/self/maps");
+	int fd = proc_fd(&maps_fd, "/proc/self/maps"), err;
 
 	if (fd < 0 || __atomic_load_n(&no_query, __ATOMIC_RELAXED))
 		return find_in_list(addr, v);
-	if (ioctl(fd, PROCMAP_QUERY, &q)) {
-		if (errno == ENOENT)
-			return -ENOENT;
-		if (errno == ENAMETOOLONG) {
-			/* not one of the short names that matter */
-			q.vma_name_addr = q.vma_name_size = 0;
-			name[0] = 0;
-			if (ioctl(fd, PROCMAP_QUERY, &q))
-				return -ENOENT;
-		} else {
-			__atomic_store_n(&no_query, true, __ATOMIC_RELAXED);
-			return find_in_list(addr, v);
-		}
-	} else if (!q.vma_name_size) {
-		name[0] = 0;
+	err = ioctl(fd, PROCMAP_QUERY, &q) ? errno : 0;
+	if (err == ENAMETOOLONG) {
+		/* not one of the short names that matter */
+		q.vma_name_addr = q.vma_name_size = 0;
+		err = ioctl(fd, PROCMAP_QUERY, &q) ? errno : 0;
 	}
+	if (err == ENOENT)
+		return -ENOENT;
+	if (err) {
+		if (is_missing(err))
+			__atomic_store_n(&no_query, true, __ATOMIC_RELAXED);
+		return find_in_list(addr, v);
+	}
+	if (!q.vma_name_size)
+		name[0] = 0;
 	v->start = q.vma_start;
 	v->end = q.vma_end;
 	v->page_size = q.vma_page_size > PAGE_SIZE ? q.vma_page_size : PAGE_SIZE;
@@ -197,7 +202,8 @@ static bool next_run(bool present, uint64_t start, uint64_t end, uint64_t *from,
 			*swapped = n && r.categories & PAGE_IS_SWAPPED;
 			return n > 0;
 		}
-		__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
+		if (is_missing(errno))
+			__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
 	}
 	for (uint64_t at = start; at < end;) {
 		size_t n = (end - at) >> PAGE_SHIFT;
@@ -230,11 +236,12 @@ bool vma_all_watched(uint64_t start, uint64_t end)
 		.category_mask = PAGE_IS_WPALLOWED,
 		.return_mask = PAGE_IS_WPALLOWED,
 	};
-	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap");
+	int fd = proc_fd(&pagemap_fd, "/proc/self/pagemap"), n;
 
 	if (fd < 0 || __atomic_load_n(&no_scan, __ATOMIC_RELAXED))
 		return true; /* not to be told */
-	return ioctl(fd, PAGEMAP_SCAN, &arg) > 0 && r.start <= start && r.end >= end;
+	n = ioctl(fd, PAGEMAP_SCAN, &arg);
+	return n < 0 || (n > 0 && r.start <= start && r.end >= end);
 }
 
 /* ---- device memory ---- */
@@ -300,7 +307,8 @@ unsigned vma_absent_runs(uint64_t start, uint64_t end, struct page_region *run, 
 			*next = n && arg.walk_end < end ? arg.walk_end : end;
 			return (unsigned)n;
 		}
-		__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
+		if (is_missing(errno))
+			__atomic_store_n(&no_scan, true, __ATOMIC_RELAXED);
 	}
 	if (!next_absent(start, end, &from, &to, &swapped))
 		return 0;

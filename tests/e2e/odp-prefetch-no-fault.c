@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * PREFETCH_NO_FAULT maps for the device what the CPU has, and that alone: nothing becomes resident, and what was
- * mapped does not fault any more.
+ * mapped does not fault any more; up to where addresses end.
  */
 #include <faultline/odp.h>
 #include "rc.h"
@@ -43,6 +43,13 @@ int main(int argc, char **argv)
 	CHECK(!faultline_mr_counters(mr, &c), "counters");
 	CHECK(c.page_faults == PAGES - (PAGES + 2) / 3, "%lu pages faulted", c.page_faults);
 	CHECK(!ibv_dereg_mr(mr) && !ibv_dereg_mr(src_mr), "dereg");
+
+	/* all of the address space, up to its very end: nothing is there, and that is soon found out */
+	mr = rc_reg(&b, NULL, SIZE_MAX, ALL_ACCESS | ODP);
+	sge = (struct ibv_sge){.addr = -(2ul << 20), .length = (2u << 20) - 1, .lkey = mr->lkey};
+	CHECK(!ibv_advise_mr(b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1), "advise");
+	CHECK(ibv_advise_mr(b.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1) == EFAULT, "advise");
+	CHECK(!ibv_dereg_mr(mr), "dereg");
 	rc_close(&a);
 	rc_close(&b);
 	return 0;
