@@ -35,6 +35,10 @@ static int check(struct ib_qp *qp, const union ibv_gid *gid)
 	return qp->qp_type == IBV_QPT_UD && gid_is_multicast(gid->raw) ? 0 : -EINVAL;
 }
 
+/*
+ * Both with the device locked throughout: who attaches a group that another thread is about to leave is in it after
+ * that, or never was.
+ */
 int ib_attach_mcast(struct ib_qp *qp, const union ibv_gid *gid)
 {
 	NO_CANCEL;
@@ -50,21 +54,15 @@ int ib_attach_mcast(struct ib_qp *qp, const union ibv_gid *gid)
 	memcpy(e->gid, gid, sizeof(e->gid));
 	fl_lock(&dev->lock);
 	e->ifindex = dev->netdev.ifindex;
-	if (find(qp, gid)) {
-		fl_unlock(&dev->lock);
-		free(e);
-		return 0;
+	if (!find(qp, gid)) {
+		err = hca_attach_mcast(qp->hca, e->gid, e->ifindex);
+		if (!err) {
+			cds_list_add(&e->list, &qp->mcast);
+			e = NULL;
+		}
 	}
-	/* in the list first: two threads that attach it at once are one */
-	cds_list_add(&e->list, &qp->mcast);
 	fl_unlock(&dev->lock);
-	err = hca_attach_mcast(qp->hca, e->gid, e->ifindex);
-	if (err) {
-		fl_lock(&dev->lock);
-		cds_list_del(&e->list);
-		fl_unlock(&dev->lock);
-		free(e);
-	}
+	free(e);
 	return err;
 }
 
@@ -79,12 +77,13 @@ int ib_detach_mcast(struct ib_qp *qp, const union ibv_gid *gid)
 		return err;
 	fl_lock(&dev->lock);
 	e = find(qp, gid);
-	if (e)
+	if (e) {
+		hca_detach_mcast(qp->hca, e->gid, e->ifindex);
 		cds_list_del(&e->list);
+	}
 	fl_unlock(&dev->lock);
 	if (!e)
 		return -EINVAL;
-	hca_detach_mcast(qp->hca, e->gid, e->ifindex);
 	free(e);
 	return 0;
 }

@@ -10,6 +10,7 @@
  *  unpin-once                   mapping for DMA fails after pinning: the pins are given back, once
  *  unlock-on-missing-page       faults that find no page leave no lock behind
  *  srq-against-its-messages     an XRC domain's SRQ goes while messages name it: one that is freed completes nothing
+ *  attach-against-detach        a QP joins a multicast group in one thread and leaves it in another: it is in it or not
  *
  * What they assert is that all calls return, that statuses are the possible ones, that data is right
  * where nothing interferes, and that nothing is left at the end.
@@ -455,6 +456,54 @@ static void srq_against_its_messages(struct rc_side *s)
 	ibv_dereg_mr(x.mr);
 }
 
+/* ---- multicast ---- */
+
+static unsigned mcast_turn;
+
+static union ibv_gid mcast_group(void)
+{
+	unsigned turn = __atomic_load_n(&mcast_turn, __ATOMIC_RELAXED);
+
+	return (union ibv_gid){.raw = {[10] = 0xff, 0xff, 239, 7, (uint8_t)(turn >> 8), (uint8_t)turn}};
+}
+
+static void *leave(void *qp)
+{
+	while (!over()) {
+		union ibv_gid group = mcast_group();
+		int rc = ibv_detach_mcast(qp, &group, 0);
+
+		CHECK(!rc || rc == EINVAL, "ibv_detach_mcast: %s", strerror(rc));
+	}
+	return NULL;
+}
+
+static void attach_against_detach(struct rc_side *s)
+{
+	struct ibv_qp_init_attr init = {.send_cq = s->cq, .recv_cq = s->cq, .cap = {1, 1, 1, 1, 0}};
+	struct ibv_qp *qp = rc_make_ud(s->pd, &init, 1);
+	union ibv_gid group = mcast_group();
+	pthread_t t;
+
+	if (ibv_attach_mcast(qp, &group, 0))
+		rc_skip("no multicast group can be joined here");
+	t = thread(leave, qp);
+	while (!over()) {
+		int rc;
+
+		/* one that is not left as often as it was joined takes up a place: there are some dozens */
+		group = mcast_group();
+		rc = ibv_attach_mcast(qp, &group, 0);
+		CHECK(!rc, "ibv_attach_mcast, %u groups before it: %s", mcast_turn, strerror(rc));
+		rc = ibv_detach_mcast(qp, &group, 0);
+		CHECK(!rc || rc == EINVAL, "ibv_detach_mcast: %s", strerror(rc));
+		__atomic_store_n(&mcast_turn, mcast_turn + 1, __ATOMIC_RELAXED);
+	}
+	pthread_join(t, NULL);
+	CHECK(mcast_turn, "no round");
+	CHECK(!ibv_destroy_qp(qp), "ibv_destroy_qp");
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -468,6 +517,7 @@ int main(int argc, char **argv)
 		{"unpin-once", unpin_once},
 		{"unlock-on-missing-page", unlock_on_missing_page},
 		{"srq-against-its-messages", srq_against_its_messages},
+		{"attach-against-detach", attach_against_detach},
 	};
 	struct rc_side s;
 
