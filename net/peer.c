@@ -91,19 +91,18 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 	struct net_peer new = {0};
 	struct ucred cred;
 	socklen_t cred_len = sizeof(cred);
-	int fds[SLOT_MAX_FDS], num_fds, err = -EPROTO;
+	int fds[SLOT_MAX_FDS], num_fds, err;
 	ssize_t n = slot_recv(tx->sock, &msg, sizeof(msg), fds, &num_fds);
 
 	if (n < 0)
 		return;
 	if (!net->direct || n != sizeof(msg) || msg.type != SLOT_MSG_OFFER ||
-	    msg.version != SLOT_OFFER_VERSION || num_fds != 2 || tx->peer.segment)
+	    msg.version != SLOT_OFFER_VERSION || num_fds != 2 || tx->peer.segment ||
+	    getsockopt(tx->sock, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len))
 		goto out;
 	err = seg_map_peer(fds[0], &new.segment);
 	if (!err)
 		err = seg_map_peers(fds[1], false, &new.peers);
-	if (!err && getsockopt(tx->sock, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len))
-		err = -errno;
 	if (!err) {
 		new.pid = cred.pid;
 		new.hazard = &new.peers->hazard[net->slot];

@@ -2,12 +2,13 @@
 /*
  * Reaching into a peer's memory: a process that lets us in is written to and read from; when it has executed another
  * program since we last looked, that program's memory is left alone, though it may be reached and has memory at
- * the same address; and so is what comes to be at a process that ended.
+ * the same address; and so is what comes to be at a process that ended. Who offers what is none is named.
  */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+#include "net/impl.h"
 #include "node.h"
 
 /* where the kernel puts nothing by itself, and the sanitizers have nothing */
@@ -112,6 +113,36 @@ static struct net_peer *let_in(struct node *n, struct net_path *path)
 	return peer;
 }
 
+static void bad_offer(struct node *n)
+{
+	struct slot_offer msg = {.type = SLOT_MSG_OFFER, .version = SLOT_OFFER_VERSION};
+	char log[] = "/tmp/faultline-peer-XXXXXX", said[1024] = "", who[32];
+	int fd = mkstemp(log), none = open("/dev/null", O_RDWR | O_CLOEXEC), listener, sock;
+	struct net_path *path;
+	uint32_t slot;
+
+	listener = slot_claim(&slot);
+	CHECK(fd >= 0 && none >= 0 && listener >= 0);
+	setenv("VERBS_LOG_FILE", log, 1);
+	setenv("FAULTLINE_LOG", "info", 1);
+	fl_log_init();
+	path = path_to(n, slot);
+	sock = slot_accept(listener);
+	CHECK(sock >= 0 && !slot_send(sock, &msg, sizeof(msg), (int[]){none, none}, 2));
+	CHECK(TURN_UNTIL(n, pread(fd, said, sizeof(said) - 1, 0) > 0 && strstr(said, "no direct placement"), 10000));
+	snprintf(who, sizeof(who), "process %d ", getpid());
+	CHECK(strstr(said, who));
+	net_path_close(path);
+	close(sock);
+	close(listener);
+	close(none);
+	close(fd);
+	unlink(log);
+	unsetenv("VERBS_LOG_FILE"); /* the process that we start would make it anew */
+	unsetenv("FAULTLINE_LOG");
+	fl_log_init();
+}
+
 int main(int argc, char **argv)
 {
 	static char self[] = "/proc/self/exe";
@@ -128,6 +159,7 @@ int main(int argc, char **argv)
 		return !strcmp(argv[1], "target") ? target(self, argv[2]) : next_program(atoi(argv[2]));
 	private_net();
 	node_open(&me, "auto");
+	bad_offer(&me);
 	pid = start(self, &fd);
 	CHECK(read(fd, &slot, sizeof(slot)) == sizeof(slot));
 	path = path_to(&me, slot);
