@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -219,22 +218,7 @@ static int engine_open(struct hca_engine *e)
 
 int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name)
 {
-	sigset_t all, old;
-	int rc;
-
-	/* The application's signals are for its own threads; those of a guarded copy (mm/guard.c) are ours. */
-	sigfillset(&all);
-	sigdelset(&all, SIGSEGV);
-	sigdelset(&all, SIGBUS);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(thread, NULL, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return -rc;
-	pthread_setname_np(*thread, name);
-	mm_private_thread(*thread);
-	pthread_detach(*thread);
-	return 0;
+	return mm_thread(thread, NULL, fn, arg, name);
 }
 
 static void engine_close(struct hca_engine *e)

@@ -647,7 +647,7 @@ static inline void pf_done(struct hca_qp *qp, enum qp_role role)
 int engine_start(struct hca_node *node);
 void engine_fork_child(struct hca_node *node);
 void pf_fork_child(void);
-/* a detached thread with the application's signals blocked; 0 or negative errno */
+/* as mm_thread() */
 int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name);
 void engine_kick(void);
 /* progress by an application's thread; returns trains taken */

@@ -5,7 +5,7 @@
  *  - guarded access: copies that survive whatever the application did to the memory (guard.c)
  *  - long-term pins (pin.c)
  *  - mmu interval notifiers, with the kernel's sequence protocol (mmu_notifier.c), fed by a
- *    userfaultfd thread (uffd.c) and, later, by hooks in the caller's thread
+ *    userfaultfd thread (uffd.c), and by hooks in the caller's thread where there are any (hooks.c)
  *  - a look for what the kernel has swapped out, under memory pressure (reclaim.c)
  *  - hmm_range_fault() (hmm.c)
  *
@@ -184,9 +184,12 @@ void mm_count_scans(uint64_t *counter);
 /* a mapping of ours, when it has been made and before it goes: is not reached by regions that are everything */
 void mm_private_add(const void *at, size_t len);
 void mm_private_remove(const void *at);
-/* the same for the stack of a thread that stays */
-void mm_private_thread(pthread_t thread);
 bool mm_is_private(uint64_t start, uint64_t end);
+/*
+ * A thread of the device's: detached, without the application's signals, its stack private. attr: NULL, or what else
+ * it is to be like. 0 or negative errno.
+ */
+int mm_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg, const char *name);
 
 /* ---- HMM ---- */
 

@@ -125,6 +125,8 @@ void notifier_each_uncovered(uint64_t start, uint64_t end, void (*fn)(uint64_t s
 /* Makes sure that what is mapped now in [start, end) of mni is watched, when mappings may have come since
  * it was inserted. -EBUSY: nothing is mapped there. */
 int notifier_watch_again(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
+/* Of a lazy subscription: is all that is mapped in [start, end) watched, as it is from now on if it can be? */
+bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
 /*
  * A mapping that a fault has looked at is good for the next one as long as nothing of mni's range is unmapped, and
  * that is told of. *v: it, or zero; and what says later that it still held: for notifier_knows().
@@ -156,13 +158,12 @@ bool cgroup_dir(FILE *cgroup, FILE *mountinfo, char *path, size_t size);
 void reclaim_start(void);
 void reclaim_fork_child(void);
 
-/* Of a lazy subscription: is all that is mapped in [start, end) watched, as it is from now on if it can be? */
-bool notifier_watches(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end);
-
 /* ---- private.c ---- */
 
 void private_init(void);
 void private_fork_child(void);
+/* as mm_private_add(), for the stack of a thread that stays */
+void mm_private_thread(pthread_t thread);
 
 /* ---- hooks.c ---- */
 

@@ -19,10 +19,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -169,7 +167,6 @@ static void *reclaim_thread(void *arg)
 {
 	uint64_t pressed = 0, period = PERIOD_MS;
 
-	prctl(PR_SET_NAME, "fl-reclaim");
 	has_stalled();
 	for (;;) {
 		struct pollfd pfd = {.fd = psi_fd, .events = POLLPRI};
@@ -198,7 +195,6 @@ static void *reclaim_thread(void *arg)
 
 void reclaim_start(void)
 {
-	sigset_t all, old;
 	pthread_t t;
 	int err;
 
@@ -212,15 +208,10 @@ void reclaim_start(void)
 			strerror(-psi_fd));
 		psi_fd = -1;
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&t, NULL, reclaim_thread, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (!err) {
-		pthread_detach(t);
+	err = mm_thread(&t, NULL, reclaim_thread, NULL, "fl-reclaim");
+	if (!err)
 		return;
-	}
-	fl_warn("memory pressure: no thread to look for swapped-out pages: %s", strerror(err));
+	fl_warn("memory pressure: no thread to look for swapped-out pages: %s", strerror(-err));
 	if (psi_fd >= 0)
 		close(psi_fd);
 	psi_fd = -1;

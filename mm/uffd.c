@@ -23,7 +23,6 @@
 #include <semaphore.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "mm/mm_internal.h"
@@ -129,7 +128,6 @@ static void *event_thread(void *arg)
 	struct uffd_msg msg[MAX_MSGS];
 	struct pollfd pfd = {.fd = uffd, .events = POLLIN};
 
-	prctl(PR_SET_NAME, "fl-uffd");
 	/* thread-local data of what we call comes into being now, while the heap may be used */
 	invalidate(0, 0, MMU_NOTIFY_CLEAR);
 	sem_post(&thread_ready);
@@ -153,23 +151,17 @@ static int start_thread(void)
 {
 	pthread_attr_t attr;
 	pthread_t t;
-	sigset_t all, old;
 	int err;
 
 	if (!stack)
 		return -ENOMEM;
 	sem_init(&thread_ready, 0, 0);
 	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	pthread_attr_setstack(&attr, stack, STACK_SIZE);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&t, &attr, event_thread, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	err = mm_thread(&t, &attr, event_thread, NULL, "fl-uffd");
 	pthread_attr_destroy(&attr);
 	if (err)
-		return -err;
-	mm_private_add(stack, STACK_SIZE);
+		return err;
 	while (sem_wait(&thread_ready))
 		;
 	return 0;

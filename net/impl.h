@@ -228,6 +228,8 @@ void peer_offer(struct net *net, struct shm_rx *rx);
 void peer_left(struct net *net, struct shm_rx *rx);
 void peer_take_offer(struct net *net, struct shm_tx *tx);
 void peer_forget(struct shm_tx *tx);
+/* what peer_forget() does under the peer's lock */
+void peer_unmap(struct net_peer *peer);
 
 /* udp.c, udp_tx.c, udp_rx.c */
 /* a socket bound to a group's address, which is a free one's if there is one; LOCK_NET_SLOT held */

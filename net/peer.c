@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+#include "mm/mm.h"
 #include "net/impl.h"
 
 void peer_offer(struct net *net, struct shm_rx *rx)
@@ -85,6 +86,35 @@ static int check_process(struct net_peer *peer, uint64_t at)
 		       ? -ESRCH : 0;
 }
 
+/* A whole segment or none: an implicit region must not reach another process's memory through ours. */
+static int map_offer(const int fds[2], struct net_peer *peer)
+{
+	int err = seg_map_peer(fds[0], &peer->segment);
+
+	if (err)
+		return err;
+	err = seg_map_peers(fds[1], false, &peer->peers);
+	if (err) {
+		seg_unmap_peer(peer->segment);
+		peer->segment = NULL;
+		return err;
+	}
+	mm_private_add(peer->segment, seg_peer_size(peer->segment));
+	mm_private_add(peer->peers, sizeof(*peer->peers));
+	return 0;
+}
+
+void peer_unmap(struct net_peer *peer)
+{
+	if (!peer->segment)
+		return;
+	mm_private_remove(peer->segment);
+	mm_private_remove(peer->peers);
+	seg_unmap_peer(peer->segment);
+	seg_unmap_peers(peer->peers);
+	peer->segment = NULL;
+}
+
 void peer_take_offer(struct net *net, struct shm_tx *tx)
 {
 	struct slot_offer msg = {0};
@@ -100,9 +130,7 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 	    msg.version != SLOT_OFFER_VERSION || num_fds != 2 || tx->peer.segment ||
 	    getsockopt(tx->sock, SOL_SOCKET, SO_PEERCRED, &cred, &cred_len))
 		goto out;
-	err = seg_map_peer(fds[0], &new.segment);
-	if (!err)
-		err = seg_map_peers(fds[1], false, &new.peers);
+	err = map_offer(fds, &new);
 	if (!err) {
 		new.pid = cred.pid;
 		new.hazard = &new.peers->hazard[net->slot];
@@ -123,13 +151,9 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 	tx->peer.peers = new.peers;
 	tx->peer.segment = new.segment;
 	fl_unlock(&tx->peer.lock);
-	new.peers = NULL;
 	new.segment = NULL;
 out:
-	if (new.peers)
-		seg_unmap_peers(new.peers);
-	if (new.segment)
-		seg_unmap_peer(new.segment);
+	peer_unmap(&new);
 	for (int i = 0; i < num_fds; i++)
 		close(fds[i]);
 }
@@ -137,11 +161,7 @@ out:
 void peer_forget(struct shm_tx *tx)
 {
 	fl_lock(&tx->peer.lock);
-	if (tx->peer.segment) {
-		seg_unmap_peer(tx->peer.segment);
-		seg_unmap_peers(tx->peer.peers);
-		tx->peer.segment = NULL;
-	}
+	peer_unmap(&tx->peer);
 	fl_unlock(&tx->peer.lock);
 }
 

@@ -522,10 +522,7 @@ void shm_close_all(struct net *net)
 		tx = atomic_load(&net->tx[i]);
 		if (!tx)
 			continue;
-		if (tx->peer.segment) {
-			seg_unmap_peer(tx->peer.segment);
-			seg_unmap_peers(tx->peer.peers);
-		}
+		peer_unmap(&tx->peer);
 		if (tx->connected) {
 			ring_tx_detach(&tx->ring);
 			close_fd(&tx->sock);

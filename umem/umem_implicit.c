@@ -18,10 +18,8 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <urcu/list.h>
 #include "umem/umem.h"
@@ -173,7 +171,6 @@ static void wait_for_first(void)
 
 static void *reaper(void *arg)
 {
-	prctl(PR_SET_NAME, "fl-implicit");
 	for (;;) {
 		struct implicit *parent = NULL;
 		struct child *c = NULL;
@@ -204,22 +201,16 @@ static void *reaper(void *arg)
 
 static int start_reaper(void)
 {
-	sigset_t all, old;
 	pthread_t t;
 	int err = 0;
 
 	fl_lock(&start_lock);
 	if (!reaper_runs) {
-		sigfillset(&all);
-		pthread_sigmask(SIG_SETMASK, &all, &old);
-		err = pthread_create(&t, NULL, reaper, NULL);
-		pthread_sigmask(SIG_SETMASK, &old, NULL);
-		if (!err)
-			mm_private_thread(t);
+		err = mm_thread(&t, NULL, reaper, NULL, "fl-implicit");
 		reaper_runs = !err;
 	}
 	fl_unlock(&start_lock);
-	return -err;
+	return err;
 }
 
 /* ---- children ---- */
@@ -461,6 +452,7 @@ static void release(struct ib_umem *umem)
 	for (unsigned i = 0; i < MAX_CHILDREN; i++)
 		if (im->child[i])
 			child_destroy(im->child[i]);
+	mm_private_remove(im->child);
 	munmap(im->child, MAX_CHILDREN * sizeof(im->child[0]));
 	fl_mutex_destroy(&im->lock);
 	free(im);
@@ -494,6 +486,7 @@ int ib_umem_odp_alloc_implicit(struct umem_device *dev, unsigned access, struct 
 		err = -ENOMEM;
 		goto err_free;
 	}
+	mm_private_add(im->child, MAX_CHILDREN * sizeof(im->child[0]));
 	fl_mutex_init(&im->lock, LOCK_UMEM_CHILDREN);
 	im->umem.ops = &implicit_ops;
 	im->umem.dev = dev;

@@ -332,6 +332,11 @@ void seg_unmap_peer(const struct faultline_segment *s)
 	munmap(m, PAGE + m->size);
 }
 
+uint64_t seg_peer_size(const struct faultline_segment *s)
+{
+	return peer_of(s)->size;
+}
+
 const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint64_t *entries)
 {
 	*entries = peer_of(s)->mr_entries;

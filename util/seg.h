@@ -45,6 +45,8 @@ void seg_chunk_free(struct seg *seg, uint64_t off);
  * descriptor's real size: -EPROTO when it is not what it says */
 int seg_map_peer(int fd, const struct faultline_segment **out);
 void seg_unmap_peer(const struct faultline_segment *s);
+/* as it was when it was mapped, which no word in it can change */
+uint64_t seg_peer_size(const struct faultline_segment *s);
 /* the key table of a peer's segment as it was checked then: its fields may have changed since */
 const struct faultline_mr *seg_peer_mrs(const struct faultline_segment *s, uint64_t *entries);
 /* the same of its queue pairs, and of a chunk of its page-present tables (NULL: there is none at off) */

@@ -103,8 +103,13 @@ static int pinned_atomic(struct ib_umem *umem, uint32_t key, uint64_t addr, bool
 	return -EACCES;
 }
 
-void mm_private_thread(pthread_t thread)
+int mm_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg, const char *name)
 {
+	int err = pthread_create(thread, attr, fn, arg);
+
+	if (!err)
+		pthread_detach(*thread);
+	return -err;
 }
 
 static int at_gate(void)

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+#include "mm/mm.h"
 #include "net/impl.h"
 #include "node.h"
 
@@ -170,6 +171,9 @@ int main(int argc, char **argv)
 	}
 	byte = 0x44;
 	peer = let_in(&me, path);
+	/* what we have mapped of the other is not reached through us */
+	CHECK(mm_is_private((uintptr_t)peer->segment, (uintptr_t)peer->segment + 1));
+	CHECK(mm_is_private((uintptr_t)peer->peers, (uintptr_t)peer->peers + 1));
 	CHECK(!net_peer_access(peer, false, data, PLACE, LEN) && all(data, OLD, LEN));
 	memset(data, 0x33, LEN);
 	CHECK(!net_peer_access(peer, true, data, PLACE, LEN));

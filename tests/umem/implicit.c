@@ -127,6 +127,65 @@ static void sparse(unsigned chunks)
 	ib_umem_release(u);
 }
 
+/* ---- what is the device's own ---- */
+
+/* a sanitizer maps for itself */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+#define MOST 4096
+static struct {
+	uint64_t start, end;
+} mapped[2][MOST];
+
+/* mappings that may be written; how many */
+static unsigned list_mappings(unsigned which)
+{
+	FILE *f = fopen("/proc/self/maps", "re");
+	char line[4500], perms[5];
+	unsigned n = 0;
+
+	CHECK(f);
+	while (fgets(line, sizeof(line), f)) {
+		CHECK(n < MOST);
+		CHECK(sscanf(line, "%lx-%lx %4s", &mapped[which][n].start, &mapped[which][n].end, perms) == 3);
+		n += perms[1] == 'w' && !strstr(line, "[heap]");
+	}
+	fclose(f);
+	return n;
+}
+
+static bool was_mapped(uint64_t at, unsigned before)
+{
+	for (unsigned i = 0; i < before; i++)
+		if (mapped[0][i].start <= at && at < mapped[0][i].end)
+			return true;
+	return false;
+}
+
+/* Whatever comes to be with the first regions is not reached by one: the threads' stacks, its table. */
+static void own_mappings(void)
+{
+	char *m = anon(P);
+	unsigned before = list_mappings(0), after, new = 0;
+	struct ib_umem_odp *odp = odp_get(m, P);
+	struct ib_umem *u = everything();
+
+	after = list_mappings(1);
+	for (unsigned i = 0; i < after; i++) {
+		uint64_t first = mapped[1][i].start, last = mapped[1][i].end - P;
+
+		CHECK(was_mapped(first, before) || mm_is_private(first, first + P));
+		CHECK(was_mapped(last, before) || mm_is_private(last, last + P));
+		new += !was_mapped(first, before);
+	}
+	CHECK(new);
+	ib_umem_release(u);
+	ib_umem_release(&odp->umem);
+}
+
 /* ---- races ---- */
 
 static int released;
@@ -240,6 +299,8 @@ int main(int argc, char **argv)
 	alarm(100);
 	umem_start();
 	mm_private_add(seg.s, seg.map_size);
+	if (!SANITIZED)
+		own_mappings();
 	basics();
 	sparse(argc > 1 ? (unsigned)atol(argv[1]) : 2000);
 	if (events_come())

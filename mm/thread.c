@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Threads of the device, which stay. Their stacks are the device's own (private.c), and the application's signals
+ * are for its own threads; SIGSEGV and SIGBUS are left to them, for a guarded copy's are ours (guard.c).
+ */
+#include <signal.h>
+#include "mm/mm_internal.h"
+
+int mm_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg, const char *name)
+{
+	sigset_t all, old;
+	int err;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(thread, attr, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return -err;
+	pthread_setname_np(*thread, name);
+	mm_private_thread(*thread);
+	pthread_detach(*thread);
+	return 0;
+}
