@@ -201,7 +201,7 @@ static void mr_wait_refs(struct hca_mr *mr)
 {
 	fl_lock(&ref_lock);
 	while (atomic_load(&mr->pf_refs))
-		pthread_cond_wait(&ref_cond, &ref_lock.m);
+		fl_cond_wait(&ref_cond, &ref_lock);
 	fl_unlock(&ref_lock);
 }
 

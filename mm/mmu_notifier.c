@@ -73,11 +73,8 @@ static bool is_invalidating(void)
 /* tree_lock held; as long as the running sequence is `seq` */
 static void wait_while_seq(unsigned long seq)
 {
-	while (invalidate_seq == seq) {
-		fl_lock_released(&tree_lock);
-		pthread_cond_wait(&seq_moved, &tree_lock.m);
-		fl_lock_acquired(&tree_lock);
-	}
+	while (invalidate_seq == seq)
+		fl_cond_wait(&seq_moved, &tree_lock);
 }
 
 /* ---- invalidations ---- */

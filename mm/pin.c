@@ -99,13 +99,15 @@ static uint64_t memlock_limit(void)
 	return getrlimit(RLIMIT_MEMLOCK, &rl) ? RLIM_INFINITY : rl.rlim_cur;
 }
 
+/* pin_lock held */
 static int over_limit(uint64_t bytes, const char *who)
 {
 	static uint64_t said;
 
 	/* programs try again with other flags */
-	if (__atomic_exchange_n(&said, bytes, __ATOMIC_RELAXED) == bytes)
+	if (said == bytes)
 		return -ENOMEM;
+	said = bytes;
 	fl_err("cannot pin %llu bytes (%llu are pinned): over RLIMIT_MEMLOCK, %llu bytes, %s. Raise it "
 	       "(`ulimit -l`, /etc/security/limits.conf, LimitMEMLOCK= of the service, docker run "
 	       "--ulimit memlock=-1), grant CAP_IPC_LOCK, or register on demand",
@@ -158,6 +160,7 @@ static int update(struct pin_ring *r, unsigned index, uint64_t addr, uint64_t le
 static int take_buf(struct pin_buf *b)
 {
 	struct pin_ring *r, *added = NULL;
+	int err = 0;
 
 	fl_lock(&pin_lock);
 	for (r = rings; r && !r->num_free; r = r->next)
@@ -167,13 +170,15 @@ static int take_buf(struct pin_buf *b)
 	if (r) {
 		b->ring = r;
 		b->index = r->free[--r->num_free];
+	} else {
+		err = uring_error ? uring_error : -ENOMEM;
 	}
 	fl_unlock(&pin_lock);
 	if (added) {
 		mm_private_add(added->ring.sq.ring_ptr, added->ring.sq.ring_sz);
 		mm_private_add(added->ring.sq.sqes, added->ring.sq.ring_entries * sizeof(struct io_uring_sqe));
 	}
-	return r ? 0 : uring_error ? uring_error : -ENOMEM;
+	return err;
 }
 
 static void give_buf(struct pin_buf *b)
@@ -250,7 +255,10 @@ static int mlock_pin(struct mm_pin *pin, bool write)
 	/* all of it was mapped a moment ago: what is refused is the locking */
 	if (mm_populate(start, end, write, NULL))
 		return -EFAULT;
-	return over_limit(end - start, "or the memory there is");
+	fl_lock(&pin_lock);
+	err = over_limit(end - start, "or the memory there is");
+	fl_unlock(&pin_lock);
+	return err;
 }
 
 static void mlock_unpin(struct mm_pin *pin)

@@ -443,11 +443,8 @@ static void release(struct ib_umem *umem)
 			c->queued = false;
 		}
 	}
-	while (im->being_reaped) {
-		fl_lock_released(&reap_lock);
-		pthread_cond_wait(&reaped, &reap_lock.m);
-		fl_lock_acquired(&reap_lock);
-	}
+	while (im->being_reaped)
+		fl_cond_wait(&reaped, &reap_lock);
 	fl_unlock(&reap_lock);
 	for (unsigned i = 0; i < MAX_CHILDREN; i++)
 		if (im->child[i])

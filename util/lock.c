@@ -44,8 +44,11 @@ static const char *const rank_name[] = {
 	[LOCK_RQ] = "rq",
 	[LOCK_CQ] = "cq",
 	[LOCK_EVENT] = "event",
+	[LOCK_NET_IMPAIR] = "net impair",
+	[LOCK_NET_TX] = "net tx",
 	[LOCK_DMA_BUF] = "dma-buf table",
 	[LOCK_DMA_RESV] = "dma-buf reservation",
+	[LOCK_DMA_EXPORTER] = "dma-buf exporter",
 	[LOCK_MR_TABLE] = "mr table",
 	[LOCK_PF_QUEUE] = "page-fault queue",
 	[LOCK_UMEM_CHILDREN] = "umem children",
@@ -53,10 +56,8 @@ static const char *const rank_name[] = {
 	[LOCK_UMEM_RWSEM] = "umem rwsem",
 	[LOCK_UMEM_MUTEX] = "umem mutex",
 	[LOCK_PT_ARENA] = "page-table arena",
-	[LOCK_NET_IMPAIR] = "net impair",
-	[LOCK_NET_TX] = "net tx",
+	[LOCK_NET_PEER] = "net peer",
 	[LOCK_TIMER] = "timer",
-	[LOCK_DMA_EXPORTER] = "dma-buf exporter",
 	[LOCK_LEAF] = "leaf",
 };
 

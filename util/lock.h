@@ -93,4 +93,12 @@ static inline void fl_unlock(struct fl_mutex *l)
 	fl_locks_held--;
 }
 
+/* lets go of the lock, waits, and has it again */
+static inline void fl_cond_wait(pthread_cond_t *cond, struct fl_mutex *l)
+{
+	fl_lock_released(l);
+	pthread_cond_wait(cond, &l->m);
+	fl_lock_acquired(l);
+}
+
 #endif
