@@ -218,6 +218,12 @@ void rq_free(struct hca_rq *rq);
 /* takes the oldest into *wqe (room for max_sge SGEs): 0 or -ENOENT; *left what remains */
 int rq_take(struct hca_rq *rq, struct recv_wqe *wqe, uint32_t *left);
 int rq_post(struct hca_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/*
+ * The receive that is in resp.wqe completes: whose, where, and of a success what its packet carries for it; *wc has
+ * the rest. sgid: who sent it, or NULL. QP locked.
+ */
+void recv_complete(struct hca_qp *qp, struct hca_cq *cq, struct ibv_wc *wc, const struct roce_pkt *pkt,
+		   bool solicited, const uint8_t *sgid);
 
 /* ---- srq.c ---- */
 

@@ -97,23 +97,13 @@ static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct
 {
 	uint32_t flags = roce_opcode[pkt->opcode_last].flags;
 	struct ibv_wc wc = {
-		.wr_id = qp->resp.wqe->wr_id,
 		.status = status,
 		.opcode = flags & ROCE_F_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 		.byte_len = bytes,
-		.qp_num = qp->qpn,
 		.src_qp = qp->attr.dest_qp_num,
 	};
 
-	if (status == IBV_WC_SUCCESS) {
-		if (flags & ROCE_F_IMMDT) {
-			wc.wc_flags |= IBV_WC_WITH_IMM;
-			wc.imm_data = pkt->imm;
-		}
-		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
-	}
-	qp->resp.have_wqe = false;
-	hca_cq_push(resp_cq(qp), &wc, pkt->se);
+	recv_complete(qp, resp_cq(qp), &wc, pkt, pkt->se, NULL);
 }
 
 void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome, uint32_t psn,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Receive queues: of a QP, or shared by many (SRQ). */
+/* Receive queues: of a QP, or shared by many (SRQ); and how a receive ends. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,4 +96,20 @@ int rq_post(struct hca_rq *rq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 	}
 	fl_unlock(&rq->lock);
 	return rc;
+}
+
+void recv_complete(struct hca_qp *qp, struct hca_cq *cq, struct ibv_wc *wc, const struct roce_pkt *pkt,
+		   bool solicited, const uint8_t *sgid)
+{
+	wc->wr_id = qp->resp.wqe->wr_id;
+	wc->qp_num = qp->qpn;
+	if (wc->status == IBV_WC_SUCCESS) {
+		if (roce_opcode[pkt->opcode_last].flags & ROCE_F_IMMDT) {
+			wc->wc_flags |= IBV_WC_WITH_IMM;
+			wc->imm_data = pkt->imm;
+		}
+		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
+	}
+	qp->resp.have_wqe = false;
+	hca_cq_push_from(cq, wc, solicited, sgid);
 }

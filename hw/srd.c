@@ -108,7 +108,6 @@ void srd_complete(struct hca_qp *qp, uint32_t slot, enum srd_status status)
 		qp->srd->started--;
 	cds_list_del(&s->node);
 	cds_list_add(&s->node, &qp->srd->free);
-	s->flow = NULL;
 	hca_cq_push(qp->send_cq, &wc, false);
 	req_check_drained(qp);
 }
@@ -231,7 +230,6 @@ static int post_one(struct hca_qp *qp, const struct ibv_send_wr *wr)
 		w->rkey = wr->bind_mw.rkey;
 		w->remote_addr = wr->bind_mw.bind_info.addr;
 	}
-	s->flow = f;
 	s->qkey = ud_wr_qkey(qp, wr);
 	s->out = s->rnrs = 0;
 	if (!f) {

@@ -36,7 +36,7 @@
 #define SRD_MTU_SHIFT	29
 #define SRD_LEN_MASK	((1u << SRD_MTU_SHIFT) - 1)
 
-#define AETH_NAK_INV_RD_REQ   0x64 /* 9.7.5.2.4: the Q_Key is not the QP's */
+/* AETH_NAK_INVALID_RD_REQ (9.7.5.2.4): the Q_Key is not the QP's */
 #define AETH_NAK_UNKNOWN_FLOW 0x65 /* of ours */
 
 /* What became of a work request, by the numbers of EFA (efa_io_defs.h of rdma-core), which are vendor_err */
@@ -107,7 +107,6 @@ struct srd_flow {
 /* beside the send WQE of the same slot */
 struct srd_wqe {
 	struct cds_list_head node; /* free, or of its flow */
-	struct srd_flow *flow;
 	uint32_t qkey;
 	uint32_t out; /* PSNs that are */
 	uint32_t rnrs;
@@ -144,9 +143,8 @@ struct srd_read {
 
 struct srd_source {
 	struct cds_list_head hash, lru, acks, reading; /* the last two: linked while there is something */
-	uint8_t gid[16];
 	uint32_t qpn, number;
-	struct net_path_attr back;
+	struct net_path_attr back; /* the way to it: with its address, by which it is found */
 	struct net_path *path; /* NULL: being opened */
 	struct pkt_queue kept;	/* until it is */
 	uint32_t base;		/* all before were had */

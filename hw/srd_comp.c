@@ -169,7 +169,7 @@ static bool nak(struct hca_qp *qp, struct srd_flow *f, const struct roce_pkt *pk
 	case AETH_NAK_REM_ACC_ERR:
 		srd_fail_slot(qp, f, p->slot, SRD_BAD_ADDRESS);
 		break;
-	case AETH_NAK_INV_RD_REQ:
+	case AETH_NAK_INVALID_RD_REQ:
 		srd_fail_slot(qp, f, p->slot, SRD_BAD_DEST_QPN);
 		break;
 	default:

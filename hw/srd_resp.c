@@ -286,12 +286,10 @@ static void recv_done(struct hca_qp *qp, struct srd_source *s, const struct roce
 {
 	uint32_t flags = roce_opcode[pkt->opcode].flags, version = ah_version();
 	struct ibv_wc wc = {
-		.wr_id = qp->resp.wqe->wr_id,
 		.status = status,
 		.opcode = flags & ROCE_F_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
 		.vendor_err = status == IBV_WC_SUCCESS ? SRD_OK : SRD_INVALID_LKEY,
 		.byte_len = flags & ROCE_F_WRITE ? pkt->dma_len : pkt->payload_len,
-		.qp_num = qp->qpn,
 		.src_qp = s->qpn,
 	};
 
@@ -300,15 +298,7 @@ static void recv_done(struct hca_qp *qp, struct srd_source *s, const struct roce
 		s->ahn_version = version;
 	}
 	wc.slid = s->ahn;
-	if (status == IBV_WC_SUCCESS) {
-		if (flags & ROCE_F_IMMDT) {
-			wc.wc_flags |= IBV_WC_WITH_IMM;
-			wc.imm_data = pkt->imm;
-		}
-		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
-	}
-	qp->resp.have_wqe = false;
-	hca_cq_push_from(qp->recv_cq, &wc, false, s->back.dgid);
+	recv_complete(qp, qp->recv_cq, &wc, pkt, false, s->back.dgid);
 }
 
 /* Places the payload: 0, -EINPROGRESS: dropped, -EACCES */
@@ -517,7 +507,7 @@ static void execute(struct hca_qp *qp, struct srd_source *s, const struct roce_p
 		ack(qp, s, pkt->psn);
 	} else if (pkt->qkey != qp->attr.qkey) {
 		cnt_inc(qp->dev->stat, FL_CNT_rx_qkey_err);
-		nak(qp, s, AETH_NAK_INV_RD_REQ, pkt->psn);
+		nak(qp, s, AETH_NAK_INVALID_RD_REQ, pkt->psn);
 	} else if (flags & ROCE_F_READ) {
 		read_request(qp, s, pkt);
 	} else {

@@ -376,25 +376,15 @@ static uint8_t recv_sl(const struct hca_qp *qp, const struct roce_pkt *pkt)
 static void recv_done(struct hca_qp *qp, enum ibv_wc_status status, const struct roce_pkt *pkt)
 {
 	struct ibv_wc wc = {
-		.wr_id = qp->resp.wqe->wr_id,
 		.status = status,
 		.opcode = IBV_WC_RECV,
 		.byte_len = GRH_BYTES + pkt->payload_len,
-		.qp_num = qp->qpn,
 		.src_qp = pkt->src_qpn,
 		.wc_flags = IBV_WC_GRH,
 		.sl = recv_sl(qp, pkt),
 	};
 
-	if (status == IBV_WC_SUCCESS) {
-		if (roce_opcode[pkt->opcode].flags & ROCE_F_IMMDT) {
-			wc.wc_flags |= IBV_WC_WITH_IMM;
-			wc.imm_data = pkt->imm;
-		}
-		cnt_inc(qp->dev->stat, FL_CNT_rdma_recvs);
-	}
-	qp->resp.have_wqe = false;
-	hca_cq_push(qp->recv_cq, &wc, pkt->se);
+	recv_complete(qp, qp->recv_cq, &wc, pkt, pkt->se, NULL);
 }
 
 static int place(struct hca_qp *qp, const void *buf, uint32_t len, uint64_t off)

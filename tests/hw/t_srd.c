@@ -145,7 +145,7 @@ static void an_error_is_one_request_s(void)
 	} t[] = {{AETH_NAK_INVALID_REQ, IBV_WC_REM_INV_REQ_ERR},
 		 {AETH_NAK_REM_ACC_ERR, IBV_WC_REM_ACCESS_ERR},
 		 {AETH_NAK_REM_OP_ERR, IBV_WC_BAD_RESP_ERR},
-		 {AETH_NAK_INV_RD_REQ, IBV_WC_REM_INV_RD_REQ_ERR}};
+		 {AETH_NAK_INVALID_RD_REQ, IBV_WC_REM_INV_RD_REQ_ERR}};
 
 	srd_up();
 	for (unsigned i = 0; i < 4; i++) {

@@ -100,7 +100,7 @@ static void what_is_refused(void)
 	pkt = request(RD(SEND_ONLY), 1, 10);
 	pkt.qkey ^= 1;
 	rx(pkt);
-	ANSWERS(AETH_NAK_INV_RD_REQ, 1, 1);
+	ANSWERS(AETH_NAK_INVALID_RD_REQ, 1, 1);
 	pkt = request(RD(RDMA_WRITE_ONLY), 1, 10);
 	pkt.va = IOVA;
 	pkt.dma_len = 10;
