@@ -8,8 +8,8 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+#include "util/clock.h"
 
 #define MAX_ROWS 1024u /* as many as there are slots */
 
@@ -31,14 +31,6 @@ struct top {
 	struct row row[MAX_ROWS], before[MAX_ROWS];
 	unsigned num, num_before;
 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static const struct row *find_before(const struct top *top, const struct row *row)
 {

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "hw/hw.h"
 
 struct hca_event_ops hca_event_ops;
@@ -42,14 +41,6 @@ int hca_cq_create(struct hca_dev *dev, uint32_t depth, bool timestamps, void *uo
 	c->uobject = uobject;
 	*cq = c;
 	return 0;
-}
-
-static uint64_t clock_ns(clockid_t id)
-{
-	struct timespec ts;
-
-	clock_gettime(id, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
 /* 11.4.2.2, "Request Completion Notification": solicited means that, or not a success. */

@@ -23,6 +23,7 @@
 #include "hw/cwnd.h"
 #include "hw/hca.h"
 #include "hw/probe.h"
+#include "util/clock.h"
 #include "util/lock.h"
 #include "util/log.h"
 
@@ -664,7 +665,6 @@ void engine_app_sleeps(void);
 void engine_defer_ack(struct hca_qp *qp);
 void engine_flush_acks(void);
 
-uint64_t now_ns(void);
 /* asks for a look at the QP at deadline, or before. QP locked. */
 void timer_arm(struct hca_qp *qp, uint64_t deadline);
 void timer_remove(struct hca_qp *qp);

@@ -4,16 +4,7 @@
  * where it is, and the look at the old time finds out. So the data path, which moves deadlines with
  * every acknowledgement, touches neither heap nor clock.
  */
-#include <time.h>
 #include "hw/hw.h"
-
-uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 static void heap_set(struct hca_timer_heap *h, uint32_t i, struct hca_qp *qp)
 {

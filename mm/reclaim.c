@@ -22,9 +22,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 #include "mm/mm_internal.h"
+#include "util/clock.h"
 #include "util/lock.h"
 #include "util/log.h"
 #include "util/probe.h"
@@ -45,10 +45,7 @@ static uint64_t *scans;
 
 static uint64_t now_ms(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return now_ns() / 1000000;
 }
 
 /* ---- the look ---- */

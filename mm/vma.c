@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 #include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 #include "mm/mm_internal.h"
+#include "util/clock.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22
@@ -332,12 +332,9 @@ bool mm_probe_pagemap_scan(void)
  */
 static bool has_swap(void)
 {
-	uint64_t was = __atomic_load_n(&swap_answer, __ATOMIC_RELAXED), now;
-	struct timespec t;
+	uint64_t was = __atomic_load_n(&swap_answer, __ATOMIC_RELAXED), now = now_ms_coarse();
 	struct sysinfo si;
 
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	now = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 	if (!was || now - (was >> 1) >= SWAP_KNOWN_MS) {
 		was = now << 1 | (!sysinfo(&si) && si.totalswap);
 		__atomic_store_n(&swap_answer, was, __ATOMIC_RELAXED);

@@ -268,7 +268,7 @@ static int send_held(struct impair *im, struct held *h, struct cds_list_head *de
 		path->flow->stuck += !h->stuck;
 		path->flow->full = im->releases;
 		h->stuck = true;
-		im->retry_at = net_now() + RETRY_NS;
+		im->retry_at = now_ns() + RETRY_NS;
 		return ret;
 	}
 	path->flow->passed += h->pkt.npkts;
@@ -311,7 +311,7 @@ static int put(struct sending *s, const struct roce_pkt *p, uint32_t off)
 	if (ret == -EAGAIN) {
 		if (!s->begun)
 			return ret;
-		hold(s->path, p, s->data + off, net_now(), 0, true);
+		hold(s->path, p, s->data + off, now_ns(), 0, true);
 	} else {
 		flow->passed += p->npkts;
 	}
@@ -337,9 +337,9 @@ static int suffer(struct sending *s, uint32_t i, uint8_t f, uint64_t x)
 	p.ce = f & FATE_ECN;
 	if (f & FATE_REORDER) {
 		after = s->path->flow->passed + 1 + (mix(x ^ 2) >> 32) % OVERTAKEN_MAX;
-		due = net_now() + im->conf.delay_ns + OVERTAKEN_NS;
+		due = now_ns() + im->conf.delay_ns + OVERTAKEN_NS;
 	} else if (f & FATE_DELAY) {
-		due = net_now() + im->conf.delay_ns - im->conf.jitter_ns;
+		due = now_ns() + im->conf.delay_ns - im->conf.jitter_ns;
 		due += im->conf.jitter_ns ? mix(x ^ 3) % (2 * im->conf.jitter_ns + 1) : 0;
 	}
 	for (n = 0; n < (f & FATE_DUP ? 2 : 1); n++) {
@@ -442,12 +442,12 @@ bool impair_due(const struct impair *im)
 {
 	uint64_t next = atomic_load_explicit(&im->next, memory_order_relaxed);
 
-	return next != UINT64_MAX && next <= net_now();
+	return next != UINT64_MAX && next <= now_ns();
 }
 
 void impair_release(struct impair *im, bool all)
 {
-	uint64_t now = net_now();
+	uint64_t now = now_ns();
 	struct net_path *path, *next;
 	struct held *h, *tmp;
 	CDS_LIST_HEAD(dead);

@@ -17,6 +17,7 @@
 #include "net/net.h"
 #include "net/ring.h"
 #include "net/train.h"
+#include "util/clock.h"
 #include "util/lock.h"
 #include "util/log.h"
 
@@ -114,7 +115,7 @@ struct net {
 	/* hints that polls write: where to begin, for fairness, and how often to look at UDP */
 	_Alignas(64) _Atomic unsigned next_rx;
 	_Atomic unsigned udp_skip, udp_idle;
-	_Atomic uint64_t udp_rest; /* net_now(), until when nothing is looked for */
+	_Atomic uint64_t udp_rest; /* now_ns(), until when nothing is looked for */
 
 	_Alignas(64) struct fl_mutex slot_lock; /* LOCK_NET_SLOT */
 	struct shm_tx *_Atomic tx[FAULTLINE_MAX_SLOT + 1]; /* by the peer's slot; our own is the loop */
@@ -170,7 +171,6 @@ bool grh_ok(const uint8_t grh[GRH_LEN]);
 bool mcast_sock_used(const struct net *net, const struct udp_sock *sock);
 
 /* net.c */
-uint64_t net_now(void);
 int net_epoll_add(struct net *net, int fd, uint32_t events, enum epoll_kind kind, uint32_t index);
 /* the path waits for room; any lock */
 void net_wait(struct net_path *path);

@@ -16,21 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 #include "net/impl.h"
 #include "util/cancel.h"
 
 #define RING_BATCH  32 /* trains from one ring before the next has its turn */
 #define READY_BATCH 32
-
-uint64_t net_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
 
 int net_epoll_add(struct net *net, int fd, uint32_t events, enum epoll_kind kind, uint32_t index)
 {
@@ -127,7 +118,7 @@ static void handover_flush(struct net *net)
 		next = h->next;
 		tx = atomic_load(&net->tx[h->slot]);
 		if ((!tx || !tx->connected) &&
-		    (!tx || net_now() - tx->last_try >= RECONNECT_NS || !tx->last_try) &&
+		    (!tx || now_ns() - tx->last_try >= RECONNECT_NS || !tx->last_try) &&
 		    !shm_tx_get(net, h->slot, &tx)) {
 			/* a channel that was used once for this is kept */
 			if (tx->handover_ref)

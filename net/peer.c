@@ -135,7 +135,7 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 		new.pid = cred.pid;
 		new.hazard = &new.peers->hazard[net->slot];
 		new.proof_at = msg.peers + offsetof(struct faultline_peers, hazard[net->slot].proof);
-		new.proof = net_now(); /* no number that lies about anywhere */
+		new.proof = now_ns(); /* no number that lies about anywhere */
 		err = check_process(&new, msg.segment);
 	}
 	if (err) {

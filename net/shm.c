@@ -129,7 +129,7 @@ static int tx_connect(struct net *net, struct shm_tx *tx)
 	int sock;
 
 	fl_lock(&tx->lock); /* tx_lost() */
-	tx->last_try = net_now();
+	tx->last_try = now_ns();
 	fl_unlock(&tx->lock);
 	sock = slot_dial(tx->slot);
 	return sock < 0 ? sock : tx_attach(net, tx, sock, NULL);
@@ -193,7 +193,7 @@ void shm_reconnect(struct net *net)
 /* Lost, for want of a peer; asks for a new connection now and then. tx->lock held. */
 static void tx_lost(struct net *net, struct shm_tx *tx)
 {
-	uint64_t now = net_now();
+	uint64_t now = now_ns();
 
 	net_count(net, FL_CNT_send_err, 1);
 	if (now - tx->last_try < RECONNECT_NS || atomic_load(&tx->want_connect))

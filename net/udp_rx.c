@@ -235,7 +235,7 @@ int udp_poll(struct net *net, int budget)
 		atomic_store_explicit(&net->udp_skip, skip - 1, memory_order_relaxed);
 		return 0;
 	}
-	if (no_path && net_now() < atomic_load_explicit(&net->udp_rest, memory_order_relaxed)) {
+	if (no_path && now_ns() < atomic_load_explicit(&net->udp_rest, memory_order_relaxed)) {
 		atomic_store_explicit(&net->udp_skip, SKIP_NO_PATH, memory_order_relaxed);
 		return 0;
 	}
@@ -252,7 +252,7 @@ int udp_poll(struct net *net, int budget)
 	if (no_path) {
 		if (!n)
 			skip = SKIP_NO_PATH;
-		atomic_store_explicit(&net->udp_rest, n ? 0 : net_now() + REST_NO_PATH, memory_order_relaxed);
+		atomic_store_explicit(&net->udp_rest, n ? 0 : now_ns() + REST_NO_PATH, memory_order_relaxed);
 	} else if (idle > BUSY_POLLS) {
 		skip = SKIP_IDLE;
 	}

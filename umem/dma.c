@@ -22,10 +22,10 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define SHARED_SLOT (FAULTLINE_MAX_HAZARDS - 1)
@@ -210,21 +210,14 @@ void dma_peer_left(uint32_t slot, int sock)
 		__atomic_fetch_and(&joined[slot / 64], ~(1ull << (slot % 64)), __ATOMIC_SEQ_CST);
 }
 
-static uint64_t clock_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
-
 static void name_peer(uint32_t slot)
 {
 	struct ucred cred = {0};
 	socklen_t len = sizeof(cred);
 
 	getsockopt(__atomic_load_n(&peer_sock[slot], __ATOMIC_RELAXED), SOL_SOCKET, SO_PEERCRED, &cred, &len);
-	fl_warn("memory or a key is being taken away, and process %d, which accesses it directly, has not finished for a second (is it stopped, or in a debugger?); waiting for it",
+	fl_warn("memory or a key is being taken away, and process %d, which accesses it directly, has not finished for "
+		"a second (is it stopped, or in a debugger?); waiting for it",
 		cred.pid);
 }
 
@@ -246,8 +239,8 @@ static void wait_peers(bool (*busy)(const struct faultline_hazard *h, const void
 				if (spins % ASK_SPINS)
 					continue;
 				if (!since) {
-					since = clock_ns();
-				} else if (since != UINT64_MAX && clock_ns() - since > PATIENCE_NS) {
+					since = now_ns();
+				} else if (since != UINT64_MAX && now_ns() - since > PATIENCE_NS) {
 					name_peer(slot);
 					since = UINT64_MAX; /* once */
 				}

@@ -10,8 +10,7 @@
  * Memory of its own and no allocation: notes are made by those who take memory away.
  */
 #include "umem/refault.h"
-
-#include <time.h>
+#include "util/clock.h"
 
 #define PLACES	  (1u << 16)
 #define WINDOW_MS 1000u
@@ -22,10 +21,7 @@ static uint64_t last_note; /* the same: 1 and the time; 0: there never was one *
 
 uint32_t refault_now(void)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint32_t)((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+	return (uint32_t)now_ms_coarse();
 }
 
 static uint64_t *place_of(uint32_t region, uint64_t page)

@@ -24,6 +24,7 @@
 #include <urcu/list.h>
 #include "umem/umem.h"
 #include "umem/umem_internal.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/provoke.h"
 
@@ -83,14 +84,6 @@ static void count_children(struct ib_umem *umem, int n)
 }
 
 /* ---- giving back ---- */
-
-static uint64_t now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
 
 /* Allocates nothing, and waits for nobody who does. The child does not go away meanwhile. */
 static void queue_reap(struct child *c)
