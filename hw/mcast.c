@@ -14,6 +14,8 @@
 #include <string.h>
 #include "hw/hw.h"
 
+_Static_assert(HCA_MCAST_GROUPS == NET_MCAST_GROUPS, "what profiles promise, the wire keeps");
+
 static struct mcast_member *find(const struct hca_mcast *mc, const uint8_t gid[16], uint32_t qpn)
 {
 	for (unsigned i = 0; i < mc->n; i++)

@@ -476,9 +476,8 @@ int hca_qp_modify(struct hca_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		req_run(qp);
 	}
 	fl_unlock(&qp->lock);
-	if (reset) {
+	if (reset)
 		clean_cqs(qp, qp->qpn);
-	}
 	if (old)
 		net_path_close(old);
 	ud_paths_close(ud_paths, ud_slots);

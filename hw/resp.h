@@ -18,6 +18,7 @@ void resp_fatal(struct hca_qp *qp, const struct roce_pkt *pkt, uint8_t syndrome,
 		enum ibv_wc_status recv_status);
 enum resp_result resp_invalid(struct hca_qp *qp, const struct roce_pkt *pkt);
 enum resp_result resp_denied(struct hca_qp *qp, const struct roce_pkt *pkt);
+
 /* ---- resp_xrc.c ---- */
 
 /* XRC: it names an SRQ that is not there, or of another domain */

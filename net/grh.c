@@ -8,16 +8,6 @@
 #include <string.h>
 #include "net/impl.h"
 
-#define IPV4_HDR    20
-#define UDP_HDR	    8
-#define HOP_DEFAULT 64
-
-static void put16(uint8_t *p, uint16_t v)
-{
-	p[0] = v >> 8;
-	p[1] = v;
-}
-
 static uint16_t ipv4_checksum(const uint8_t *ip)
 {
 	uint32_t sum = 0;
@@ -31,7 +21,7 @@ static uint16_t ipv4_checksum(const uint8_t *ip)
 
 void grh_make(uint8_t grh[GRH_LEN], const struct net_path_attr *a, uint32_t len)
 {
-	uint8_t hop = a->hop_limit ? a->hop_limit : HOP_DEFAULT, *ip = grh + GRH_LEN - IPV4_HDR;
+	uint8_t hop = a->hop_limit ? a->hop_limit : HOP_USUAL, *ip = grh + GRH_LEN - IPV4_HDR;
 
 	memset(grh, 0, GRH_LEN);
 	if (gid_is_ipv4(a->sgid) && gid_is_ipv4(a->dgid)) {

@@ -22,8 +22,6 @@
 #define CRC_ONE	    0x80000000u /* the polynomial 1 */
 #define CRC_X_INV   (((CRC_ONE ^ CRC_POLY) << 1) | 1) /* 1/x */
 #define IPV4_HDR_MAX 60
-#define IPV6_HDR    40
-#define UDP_HDR	    8
 
 uint32_t roce_icrc(const uint8_t *ip, size_t ip_hdr_len, const uint8_t *udp, size_t len)
 {
@@ -31,7 +29,7 @@ uint32_t roce_icrc(const uint8_t *ip, size_t ip_hdr_len, const uint8_t *udp, siz
 	uint8_t *h = m + 8, *u;
 	size_t head;
 
-	if (ip_hdr_len < 20 || ip_hdr_len > IPV4_HDR_MAX || len < UDP_HDR + ROCE_BTH_BYTES)
+	if (ip_hdr_len < IPV4_HDR || ip_hdr_len > IPV4_HDR_MAX || len < UDP_HDR + ROCE_BTH_BYTES)
 		return 0;
 	memset(m, 0xff, 8);
 	memcpy(h, ip, ip_hdr_len);

@@ -258,7 +258,7 @@ static void unhold(struct impair *im, struct held *h)
 	free(h);
 }
 
-/* May be the last of a path that was closed: that is in *dead then, in a list by its wait_node. */
+/* May be the last of a path that was closed: that is in the list *dead then. */
 static int send_held(struct impair *im, struct held *h, struct cds_list_head *dead)
 {
 	struct net_path *path = h->path;

@@ -17,7 +17,7 @@ void impair_hold(struct impair *im);
 void impair_go_on(struct impair *im);
 /* as net_xmit() */
 int impair_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill, void *arg);
-/* true: packets of this path are on their way still; it is closed when they are gone (path_free()) */
+/* true: packets of this path are on their way still; it is freed when they are gone */
 bool impair_keeps(struct net_path *path);
 void impair_flow_free(struct impair_flow *flow);
 

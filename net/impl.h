@@ -24,8 +24,8 @@
 #define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
 #define UDP_MAX	      64			/* local addresses, groups, and flows */
 #define FLOWS_MAX     32
-#define MCAST_GROUPS_MAX 48
 #define RECONNECT_NS  50000000ull
+#define HOP_USUAL     64 /* where an address handle says nothing, and what a plain socket puts */
 #define HANDOVER_MAX  256 /* packets kept while their process is being connected */
 
 enum link_kind { LINK_LOOP, LINK_SHM, LINK_UDP };
@@ -42,7 +42,7 @@ struct shm_tx {
 	bool connected;
 	struct ring_tx ring;
 	int sock, data_fd, space_fd;
-	uint64_t last_try; /* ns */
+	uint64_t last_try; /* ns; written under this lock and LOCK_NET_SLOT, read under either */
 	_Atomic bool want_connect;
 	struct net_peer peer;
 };
@@ -122,7 +122,7 @@ struct net {
 	struct shm_rx *_Atomic rx[RX_MAX];		   /* 0 is the loop */
 	struct udp_sock *_Atomic udp[UDP_MAX];
 	unsigned flows; /* of these, UDP_FLOW */
-	struct mcast_group group[MCAST_GROUPS_MAX];
+	struct mcast_group group[NET_MCAST_GROUPS];
 
 	struct fl_mutex wait_lock; /* LOCK_LEAF: waiters */
 	struct cds_list_head waiters;
@@ -159,6 +159,18 @@ static inline bool gid_is_ipv4(const uint8_t gid[16])
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
 	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
+}
+
+static inline bool gid_is_link_local(const uint8_t gid[16])
+{
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
+}
+
+/* into a header, in network order */
+static inline void put16(uint8_t *p, uint16_t v)
+{
+	p[0] = v >> 8;
+	p[1] = v;
 }
 
 /* grh.c */

@@ -40,7 +40,7 @@ static int membership(const struct mcast_group *g, bool join)
 
 static struct mcast_group *find(struct net *net, const uint8_t gid[16], int ifindex)
 {
-	for (unsigned i = 0; i < MCAST_GROUPS_MAX; i++)
+	for (unsigned i = 0; i < NET_MCAST_GROUPS; i++)
 		if (net->group[i].joined && net->group[i].ifindex == ifindex &&
 		    !memcmp(net->group[i].sock->gid, gid, 16))
 			return &net->group[i];
@@ -49,7 +49,7 @@ static struct mcast_group *find(struct net *net, const uint8_t gid[16], int ifin
 
 bool mcast_sock_used(const struct net *net, const struct udp_sock *sock)
 {
-	for (unsigned i = 0; i < MCAST_GROUPS_MAX; i++)
+	for (unsigned i = 0; i < NET_MCAST_GROUPS; i++)
 		if (net->group[i].joined && net->group[i].sock == sock)
 			return true;
 	return false;
@@ -67,9 +67,9 @@ int net_mcast_join(struct net *net, const uint8_t gid[16], int ifindex)
 		ret = 0;
 		goto out;
 	}
-	for (g = net->group; g < net->group + MCAST_GROUPS_MAX && g->joined; g++)
+	for (g = net->group; g < net->group + NET_MCAST_GROUPS && g->joined; g++)
 		;
-	if (g == net->group + MCAST_GROUPS_MAX)
+	if (g == net->group + NET_MCAST_GROUPS)
 		goto out;
 	ret = udp_group_sock(net, gid, ifindex, &g->sock);
 	if (ret)

@@ -42,6 +42,7 @@ struct net_ops {
 
 /* what a network device says of itself; addr[]: GIDs (IPv4 as ::ffff:a.b.c.d), IPv4 first, then global IPv6, then link-local */
 #define NETDEV_MAX_GIDS 64
+#define NET_MCAST_GROUPS 48 /* that a process is in, at most */
 #define NET_SOCKET_BUFFER (8 << 20) /* bytes that a UDP socket asks for each way */
 
 struct netdev_info {

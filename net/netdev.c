@@ -20,11 +20,6 @@ void gid_from_sockaddr(const struct sockaddr *sa, uint8_t gid[16])
 	}
 }
 
-static bool gid_is_link_local(const uint8_t gid[16])
-{
-	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
-}
-
 /* order of the GIDs: IPv4, global IPv6, link-local; -1: not an address that makes a GID */
 static int gid_class(const struct ifaddrs *ifa)
 {

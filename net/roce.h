@@ -16,6 +16,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define IPV4_HDR	20 /* without options, as all that we send */
+#define IPV6_HDR	40
+#define UDP_HDR		8
 #define ROCE_UDP_PORT	4791
 #define ROCE_BTH_BYTES	12
 #define ROCE_XRCETH_BYTES 4 /* right behind the BTH */

@@ -229,12 +229,12 @@ int shm_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn fill
 		}
 		rec = ring_reserve(&tx->ring, size);
 	}
-	/* A short payload goes into the line, which is then written at once: a consumer that spins on it
-	 * would take it away in between. */
 	if (roce_opcode[pkt->opcode].flags & ROCE_F_DETH)
 		grh_make(rec + off - GRH_LEN, &path->attr,
 			 roce_opcode[pkt->opcode].hdr_bytes + ((pkt->payload_len + 3) & ~3u) +
 				 ROCE_ICRC_BYTES);
+	/* A short payload goes into the line, which is then written at once: a consumer that spins on it
+	 * would take it away in between. */
 	if (pkt->payload_len)
 		ret = fill(arg, off < REC_LINE ? line + off : rec + off, 0, pkt->payload_len);
 	if (!ret)

@@ -46,7 +46,7 @@ static socklen_t gid_to_sockaddr(const uint8_t gid[16], uint16_t port, int ifind
 	sin6->sin6_family = AF_INET6;
 	sin6->sin6_port = htobe16(port);
 	memcpy(&sin6->sin6_addr, gid, 16);
-	if ((gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80) || gid[0] == 0xff)
+	if (gid_is_link_local(gid) || gid[0] == 0xff)
 		sin6->sin6_scope_id = ifindex;
 	return sizeof(*sin6);
 }
@@ -56,12 +56,6 @@ static uint16_t sockaddr_port(const struct sockaddr_storage *ss)
 	if (ss->ss_family == AF_INET)
 		return be16toh(((const struct sockaddr_in *)ss)->sin_port);
 	return be16toh(((const struct sockaddr_in6 *)ss)->sin6_port);
-}
-
-static void put16(uint8_t *p, uint16_t v)
-{
-	p[0] = v >> 8;
-	p[1] = v;
 }
 
 size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockaddr_storage *dst, uint16_t id,

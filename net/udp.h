@@ -6,10 +6,6 @@
 #include <netinet/udp.h>
 #include "net/impl.h"
 
-#define IPV4_HDR 20
-#define IPV6_HDR 40
-#define UDP_HDR	 8
-
 union udp_control {
 	struct cmsghdr align;
 	/* length of a run's packets, traffic class, hop limit; of what is received, flow label */
@@ -19,7 +15,6 @@ union udp_control {
 #define ECN_ECT0 2 /* RFC 3168: "mark me rather than drop me" */
 #define ECN_CE	 3 /* somebody did */
 #define ECN_MASK 3
-#define HOP_USUAL 64 /* where an address handle says nothing, and what a plain socket puts */
 
 /*
  * The IP header (its length is returned) and the UDP header that the kernel puts, or took from, before len
@@ -28,8 +23,6 @@ union udp_control {
  */
 size_t udp_make_headers(const struct sockaddr_storage *src, const struct sockaddr_storage *dst, uint16_t id,
 			size_t len, uint8_t ip[IPV6_HDR], uint8_t udp[UDP_HDR]);
-
-/* host order */
 
 /* what udp_tx.c and udp_rx.c work in, allocated with a socket; NULL: no memory */
 struct udp_batch *udp_batch_alloc(void);

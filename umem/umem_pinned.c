@@ -222,7 +222,7 @@ int ib_umem_get(struct umem_device *dev, uint64_t addr, size_t size, unsigned ac
 	if (!size || addr + size < addr || ((addr + size + PAGE_SIZE - 1) & PAGE_MASK) < addr + size)
 		return -EINVAL;
 	npages = (((addr + size + PAGE_SIZE - 1) & PAGE_MASK) - (addr & PAGE_MASK)) >> PAGE_SHIFT;
-	/* more than there can be of memory would not be pinned, but its bits be allocated */
+	/* of a length that no memory has these are addresses only, until the pin is refused */
 	p = calloc(1, sizeof(*p) + (npages + 63) / 64 * 8);
 	if (!p)
 		return -ENOMEM;
