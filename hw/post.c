@@ -139,9 +139,10 @@ static int post_list(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 	struct ibv_send_wr *stop = NULL;
 	int rc = 0, stop_rc = 0;
 
-	*bad = wr;
-	if (!hca_dev_alive(qp->dev))
+	if (!hca_dev_alive(qp->dev)) {
+		*bad = wr;
 		return EIO;
+	}
 	/* without the lock the state is a hint: it is looked at again */
 	if (qp->ud && may_post(qp->state))
 		stop_rc = ud_open_paths(qp, wr, NULL, &stop);
@@ -150,10 +151,12 @@ static int post_list(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_
 		return stop_rc;
 	}
 	fl_lock(&qp->lock);
-	if (!may_post(qp->state))
+	if (!may_post(qp->state)) {
 		rc = EINVAL;
-	else if (all)
+		*bad = wr;
+	} else if (all) {
 		rc = check_list(qp, wr, bad);
+	}
 	if (rc) {
 		fl_unlock(&qp->lock);
 		return rc;

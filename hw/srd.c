@@ -258,39 +258,47 @@ static struct ibv_send_wr *beyond_room(const struct hca_qp *qp, struct ibv_send_
 	return wr;
 }
 
-int srd_post(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, bool all)
+/* *at: the first of the list; then the first not posted, which the errno is of */
+static int post_list(struct hca_qp *qp, struct ibv_send_wr **at, bool all)
 {
 	struct ibv_send_wr *end, *stop = NULL, *full;
 	int rc = 0, end_rc = 0, stop_rc = 0;
 
-	*bad = wr;
 	if (!hca_dev_alive(qp->dev))
 		return EIO;
 	/* without the lock the state is a hint: it is looked at again */
 	if (!may_post(qp->state))
 		return EINVAL;
-	end = first_bad(qp, wr, all, &end_rc);
+	end = first_bad(qp, *at, all, &end_rc);
 	if (!end || !all)
-		stop_rc = ud_open_paths(qp, wr, end, &stop);
+		stop_rc = ud_open_paths(qp, *at, end, &stop);
 	if (all && (end || stop)) {
-		*bad = end ? end : stop;
+		*at = end ? end : stop;
 		return end ? end_rc : stop_rc;
 	}
 	fl_lock(&qp->lock);
-	full = all ? beyond_room(qp, wr) : NULL;
+	full = all ? beyond_room(qp, *at) : NULL;
 	if (!may_post(qp->state)) {
 		rc = EINVAL;
 	} else if (full) {
 		rc = ENOMEM;
-		*bad = full;
+		*at = full;
 	} else {
-		for (; wr != end && !rc; wr = rc ? wr : wr->next)
-			rc = wr == stop ? stop_rc : post_one(qp, wr);
+		while (*at != end && !(rc = *at == stop ? stop_rc : post_one(qp, *at)))
+			*at = (*at)->next;
 		if (!rc)
 			rc = end_rc;
-		*bad = wr;
 	}
 	fl_unlock(&qp->lock);
+	return rc;
+}
+
+int srd_post(struct hca_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, bool all)
+{
+	int rc = post_list(qp, &wr, all);
+
+	if (rc)
+		*bad = wr;
 	return rc;
 }
 

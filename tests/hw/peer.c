@@ -41,16 +41,20 @@ struct ibv_send_wr wr_atomic(bool cas, uint64_t id, uint64_t add_or_compare, uin
 
 int post(struct ibv_send_wr wr)
 {
-	struct ibv_send_wr *bad;
+	struct ibv_send_wr untouched, *bad = &untouched;
+	int rc = hca_post_send(rig.qp, &wr, &bad);
 
-	return hca_post_send(rig.qp, &wr, &bad);
+	CHECK(bad == (rc ? &wr : &untouched)); /* there are programs that go by it */
+	return rc;
 }
 
 int post_recv(uint64_t id, uint32_t off, uint32_t len)
 {
-	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = sge_of(off, len), .num_sge = 1}, *bad;
+	struct ibv_recv_wr wr = {.wr_id = id, .sg_list = sge_of(off, len), .num_sge = 1}, untouched, *bad = &untouched;
+	int rc = rig.srq ? hca_post_srq_recv(rig.srq, &wr, &bad) : hca_post_recv(rig.qp, &wr, &bad);
 
-	return rig.srq ? hca_post_srq_recv(rig.srq, &wr, &bad) : hca_post_recv(rig.qp, &wr, &bad);
+	CHECK(bad == (rc ? &wr : &untouched));
+	return rc;
 }
 
 /* ---- completions ---- */
