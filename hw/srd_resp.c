@@ -171,7 +171,7 @@ static void path_found(struct hca_qp *qp, const struct net_path_attr *attr, stru
 
 static void open_path(struct pf_work *work)
 {
-	struct path_work *w = (struct path_work *)((char *)work - offsetof(struct path_work, work));
+	struct path_work *w = caa_container_of(work, struct path_work, work);
 	struct net_path *path = NULL;
 	struct hca_qp *qp;
 

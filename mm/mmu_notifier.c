@@ -39,8 +39,7 @@ struct subscription {
 	unsigned unmaps, known_at; /* what went so far, atomic; `known` is of this `unmaps` */
 };
 
-#define container_of(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
-#define sub_of(n)			container_of(n, struct subscription, node)
+#define sub_of(n) caa_container_of(n, struct subscription, node)
 
 static struct fl_mutex watch_lock = FL_MUTEX_INIT(LOCK_UMEM_RWSEM);
 static struct interval_tree covered = INTERVAL_TREE_INIT;

@@ -211,7 +211,7 @@ static int start_reaper(void)
 static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		       unsigned long cur_seq)
 {
-	struct child *c = (struct child *)((char *)mni - offsetof(struct child, odp.notifier));
+	struct child *c = caa_container_of(mni, struct child, odp.notifier);
 
 	if (umem_odp_invalidate(&c->odp, range, cur_seq))
 		queue_reap(c);

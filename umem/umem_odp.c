@@ -89,15 +89,13 @@ bool umem_odp_invalidate(struct ib_umem_odp *odp, const struct mmu_notifier_rang
 static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		       unsigned long cur_seq)
 {
-	umem_odp_invalidate((struct ib_umem_odp *)((char *)mni - offsetof(struct ib_umem_odp, notifier)), range,
-			    cur_seq);
+	umem_odp_invalidate(caa_container_of(mni, struct ib_umem_odp, notifier), range, cur_seq);
 	return true;
 }
 
 bool umem_odp_holds(struct mmu_interval_notifier *mni, uint64_t start, uint64_t end)
 {
-	const struct ib_umem_odp *odp =
-		(struct ib_umem_odp *)((char *)mni - offsetof(struct ib_umem_odp, notifier));
+	const struct ib_umem_odp *odp = caa_container_of(mni, struct ib_umem_odp, notifier);
 	uint64_t from, to;
 
 	return pt_clip(odp, start, end, &from, &to) && pt_any(odp, from, to);

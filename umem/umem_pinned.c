@@ -49,8 +49,7 @@ static struct ib_umem_pinned *to_pinned(const struct ib_umem *umem)
 static bool invalidate(struct mmu_interval_notifier *mni, const struct mmu_notifier_range *range,
 		       unsigned long cur_seq)
 {
-	struct ib_umem_pinned *p =
-		(struct ib_umem_pinned *)((char *)mni - offsetof(struct ib_umem_pinned, notifier));
+	struct ib_umem_pinned *p = caa_container_of(mni, struct ib_umem_pinned, notifier);
 	uint64_t from = range->start > mni->start ? range->start : mni->start;
 	uint64_t to = range->end < mni->end ? range->end : mni->end;
 
