@@ -3,20 +3,10 @@
 #include <errno.h>
 #include <faultline/dmabuf.h>
 #include <infiniband/verbs.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#define PAGE 4096ul
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "tests/native/check.h"
 
 static struct faultline_dmabuf_device *device(enum faultline_dmabuf_kind kind)
 {

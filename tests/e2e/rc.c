@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/sanitize.h"
 
 const struct rc_opt rc_default = {
 	.mtu = IBV_MTU_1024,
@@ -372,8 +373,7 @@ void rc_expect_at(const char *file, int line, struct rc_side *s, enum ibv_wc_sta
 
 /* ---- patterns ---- */
 
-/* A sanitizer would look at every byte of it; what is made here is this thread's own, and is moved as a whole. */
-#define UNSANITIZED __attribute__((no_sanitize("address", "thread", "undefined")))
+/* what is made here is this thread's own, and is moved as a whole */
 enum { CHUNK = 4096 };
 
 UNSANITIZED static uint64_t mix(uint64_t x)

@@ -15,6 +15,7 @@
 #include "fake_mem.h"
 #include "fake_net.h"
 #include "hw/hw.h"
+#include "tests/sanitize.h"
 
 #define MS 1000000ull
 
@@ -45,13 +46,6 @@ struct test {
 #define TEST(fn) {#fn, fn}
 /* runs them, or those named on the command line; prints and returns the program's exit code */
 int rig_main(int argc, char **argv, const struct test *tests);
-
-/* a sanitizer is slower by far, and finds in a tenth of the rounds what it finds at all */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 
 #define PEER_QPN 0xabcde
 #define PD	 7

@@ -5,19 +5,9 @@
  */
 #include <errno.h>
 #include <faultline/odp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define PAGE 4096ul
-#define CHECK(cond)                                                                                \
-	do {                                                                                       \
-		if (!(cond)) {                                                                     \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #cond);                 \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "tests/native/check.h"
 
 static unsigned resident(void *m, size_t pages)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Implicit regions: children come and go, across their borders, with memory that comes later; what is the
  * device's own is left out; children given back race with faults and with the region's end. */
+#include "tests/sanitize.h"
 #include "tests/umem/umemtest.h"
 
 #define GIB (1ul << 30)
@@ -129,12 +130,6 @@ static void sparse(unsigned chunks)
 
 /* ---- what is the device's own ---- */
 
-/* a sanitizer maps for itself */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
 #define MOST 4096
 static struct {
 	uint64_t start, end;
