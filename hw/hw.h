@@ -8,7 +8,7 @@
  *   resp.c  responder: executes requests from the peer, answers
  *   comp.c  completer: takes the answers, retires send WQEs
  * and ud.c requester and responder of the transport that has no connection, srd.c and its like those of
- * the one that needs none to be reliable.
+ * the one that needs none to be reliable. Keys are mr.h's.
  * Each can pause, and only it: for room on the link, for a page fault (pf.c), for an RNR timer.
  *
  * QPs and MRs live in type-stable memory: what an index had once stays a struct of that kind for the
@@ -22,6 +22,7 @@
 #include <urcu/list.h>
 #include "hw/cwnd.h"
 #include "hw/hca.h"
+#include "hw/mr.h"
 #include "hw/probe.h"
 #include "util/clock.h"
 #include "util/lock.h"
@@ -30,7 +31,6 @@
 #define QP_INDEX_BITS FAULTLINE_QPN_SLOT_SHIFT
 #define QP_MAX	      (1u << QP_INDEX_BITS)
 #define QP_FIRST      17 /* 0 and 1 are special on every NIC; small numbers confuse readers */
-#define MR_KEY_SHIFT  8	 /* key = index << 8 | variant */
 
 /* Unacknowledged packets a requester may have out: bounds what a paused responder must keep. */
 #define REQ_WINDOW_BYTES (1u << 20)
@@ -131,56 +131,6 @@ void hca_cq_push(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited);
 /* the same, of a receive, with who sent it */
 void hca_cq_push_from(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited, const uint8_t sgid[16]);
 void hca_cq_clean(struct hca_cq *cq, uint32_t qpn);
-
-/* ---- mr.c ---- */
-
-int mr_table_init(uint32_t entries);
-
-struct hca_mr {
-	_Atomic uint32_t key; /* 0: free */
-	uint32_t last_key;    /* what it was, for the next variant */
-	uint32_t pd;
-	uint32_t access;
-	uint64_t iova, length;
-	uint64_t addr; /* virtual, of iova */
-	struct ib_umem *umem; /* good only inside a hazard, or with a reference */
-	struct hca_dev *dev;
-	struct faultline_mr *ent;
-	_Atomic uint32_t pf_refs; /* faults being resolved on its umem; see mr_get() */
-};
-
-/* what an access that must fault says about it */
-struct mr_miss {
-	uint32_t key;
-	uint64_t addr; /* virtual */
-	uint64_t len;
-	bool write;
-	bool force; /* the table had the page, the access failed */
-	uint64_t want; /* what the message needs from addr on, if that is more than len */
-};
-
-enum mr_dir { MR_FROM_MEM, MR_TO_MEM };
-
-/* the key is this PD's, alive, covers [iova, iova + len) and grants access: 0 or -EACCES */
-int mr_check(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access);
-/*
- * Copies between memory under key and buf. -EACCES: as mr_check(), or memory that is not to be had;
- * -EFAULT: a page must be faulted in first, *miss says which (the whole of what this call needs).
- */
-int mr_copy(uint32_t pd, uint32_t key, uint64_t iova, void *buf, uint32_t len, enum mr_dir dir,
-	    unsigned access, struct mr_miss *miss);
-/* the same for an 8-byte atomic; -EINVAL: not aligned */
-int mr_atomic(uint32_t pd, uint32_t key, uint64_t iova, bool cmpswap, uint64_t swap_add,
-	      uint64_t compare, uint64_t *orig, struct mr_miss *miss);
-/* could mr_copy() from memory at once? 0, -EACCES, or -EFAULT with *miss */
-int mr_ready(uint32_t pd, uint32_t key, uint64_t iova, uint64_t len, unsigned access, struct mr_miss *miss);
-/* copy to or from a list of SGEs at byte offset off of the whole */
-int mr_copy_sges(uint32_t pd, const struct ibv_sge *sge, uint32_t num_sge, uint64_t off, void *buf,
-		 uint32_t len, enum mr_dir dir, struct mr_miss *miss);
-
-/* Holds the MR's umem (not its key) for a fault; NULL: the key is dead. */
-struct hca_mr *mr_get(uint32_t key);
-void mr_put(struct hca_mr *mr);
 
 /* ---- rq.c ---- */
 
@@ -554,42 +504,6 @@ bool direct_place(struct hca_qp *qp, struct send_wqe *w);
 /* a message's first packet goes; una has moved */
 void direct_sending(struct hca_qp *qp);
 void direct_acked(struct hca_qp *qp);
-
-/* ---- ud.c: what is other for datagrams; with the QP locked, but where said ---- */
-
-struct ud_paths;
-struct ud_path;
-struct ud_paths *ud_paths_new(void);
-void ud_paths_free(struct ud_paths *t); /* it is empty */
-struct ud_path *ud_paths_take(struct ud_paths *t, uint32_t *slots);
-void ud_paths_close(struct ud_path *v, uint32_t slots); /* QP not locked */
-/*
- * Opens the paths that the list of work requests, up to end, needs; QP not locked. 0, or an errno (positive), and
- * *stop is the work request that cannot be posted for it.
- */
-int ud_open_paths(struct hca_qp *qp, struct ibv_send_wr *wr, const struct ibv_send_wr *end, struct ibv_send_wr **stop);
-/* has it an address handle? 0 or EINVAL */
-int ud_check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr);
-uint32_t ud_wr_qkey(const struct hca_qp *qp, const struct ibv_send_wr *wr);
-/* where the work request goes; NULL: its address handle is of another PD */
-struct net_path *ud_wr_path(struct hca_qp *qp, const struct ibv_send_wr *wr);
-void ud_fill_wqe(struct hca_qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr);
-/*
- * 10.3.1: of an unreliable transport only the send queue is in error, and the consumer brings it back
- * to RTS. The oldest work request completes with status, the rest is flushed.
- */
-void sq_error(struct hca_qp *qp, enum ibv_wc_status status);
-void ud_flush_sends(struct hca_qp *qp);
-void ud_run(struct hca_qp *qp);
-void ud_rx(struct hca_qp *qp, const struct roce_pkt *pkt);
-void ud_resume(struct hca_qp *qp);
-
-/* for who opens paths himself. NULL: it is not there */
-struct net_path *ud_path_find(struct hca_qp *qp, const struct net_path_attr *a);
-/* 0 or -ENOMEM; *path is NULL when it has passed to the QP */
-int ud_path_enter(struct hca_qp *qp, const struct net_path_attr *a, struct net_path **path);
-/* the path back to where a datagram came from */
-void ud_path_back(const struct hca_qp *qp, const uint8_t grh[GRH_BYTES], uint32_t src_qpn, struct net_path_attr *a);
 
 /* ---- srd.c: SRD as the other files see it; with the QP locked, but where said ---- */
 

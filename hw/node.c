@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include "hw/fault_model.h"
 #include "hw/hw.h"
+#include "hw/ud.h"
 #include "util/provoke.h"
 
 struct hca_node *hca_node;

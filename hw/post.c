@@ -7,6 +7,7 @@
 #include <string.h>
 #include "hw/fault_model.h"
 #include "hw/hw.h"
+#include "hw/ud.h"
 
 static int check_wr(const struct hca_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
 {

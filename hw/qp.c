@@ -8,6 +8,7 @@
 #include <string.h>
 #include "hw/fault_model.h"
 #include "hw/hw.h"
+#include "hw/ud.h"
 
 void pkt_queue_init(struct pkt_queue *q)
 {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "hw/fault_model.h"
 #include "hw/hw.h"
+#include "hw/ud.h"
 
 static enum ibv_wc_opcode wc_opcode(uint8_t wr_opcode)
 {

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "hw/fault_model.h"
 #include "hw/resp.h"
+#include "hw/ud.h"
 
 void resp_reset(struct hca_qp *qp)
 {

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hw/srd.h"
+#include "hw/ud.h"
 
 struct hca_srd *srd_new(uint32_t slots)
 {

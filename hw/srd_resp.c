@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "hw/srd.h"
+#include "hw/ud.h"
 
 /* ---- answers ---- */
 

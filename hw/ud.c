@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "hw/hw.h"
+#include "hw/ud.h"
 
 #define UD_PATHS_MAX   4096
 #define UD_PATHS_FIRST 8
