@@ -248,6 +248,22 @@ uint32_t net_slot(const struct net *net)
 	return net->slot;
 }
 
+/* The receiving side of the loop: there from the start, for pollers, and empty until there is a path to it. */
+static struct shm_rx *loop_new(int *err)
+{
+	struct shm_rx *loop = calloc(1, sizeof(*loop));
+
+	*err = loop ? ring_rx_init(&loop->ring) : -ENOMEM;
+	if (*err) {
+		free(loop);
+		return NULL;
+	}
+	fl_mutex_init(&loop->lock, LOCK_NET_RX);
+	loop->used = true;
+	loop->sock = loop->data_fd = loop->space_fd = -1;
+	return loop;
+}
+
 int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_device *stat,
 	     const struct net_ops *ops, void *ctx, struct net **out)
 {
@@ -256,11 +272,8 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	int ret;
 
 	net = aligned_alloc(_Alignof(struct net), sizeof(*net));
-	loop = calloc(1, sizeof(*loop));
-	if (!net || !loop) {
-		ret = -ENOMEM;
-		goto err_free;
-	}
+	if (!net)
+		return -ENOMEM;
 	memset(net, 0, sizeof(*net));
 	net->seg = seg;
 	net->stat = stat;
@@ -274,16 +287,13 @@ int net_open(const struct fl_config *cfg, struct seg *seg, struct faultline_devi
 	fl_mutex_init(&net->wait_lock, LOCK_LEAF);
 	fl_mutex_init(&net->handover_lock, LOCK_LEAF);
 
-	fl_mutex_init(&loop->lock, LOCK_NET_RX);
-	loop->used = true;
-	loop->sock = loop->data_fd = loop->space_fd = -1;
-	ret = ring_rx_init(&loop->ring);
-	if (ret)
+	loop = loop_new(&ret);
+	if (!loop)
 		goto err_free;
 	net->epfd = epoll_create1(EPOLL_CLOEXEC);
 	if (net->epfd < 0) {
 		ret = -errno;
-		goto err_ring;
+		goto err_loop;
 	}
 	net->listen_fd = slot_claim(&net->slot);
 	if (net->listen_fd < 0) {
@@ -315,10 +325,10 @@ err_listen:
 	close(net->listen_fd);
 err_epoll:
 	close(net->epfd);
-err_ring:
+err_loop:
 	ring_rx_destroy(&loop->ring);
-err_free:
 	free(loop);
+err_free:
 	free(net);
 	return ret;
 }
