@@ -92,6 +92,7 @@ void hca_cq_push_from(struct hca_cq *cq, const struct ibv_wc *wc, bool solicited
 		hca_event_ops.comp(cq->uobject);
 }
 
+/* without the lock; pairs with hca_cq_push_from() */
 static bool cq_empty(struct hca_cq *cq)
 {
 	return atomic_load_explicit(&cq->tail, memory_order_acquire) ==

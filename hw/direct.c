@@ -133,6 +133,7 @@ static bool may_begin(const struct hca_qp *qp, const struct send_wqe *w, const s
 	uint64_t length = __atomic_load_n(&mr->length, __ATOMIC_RELAXED);
 	uint64_t off = w->remote_addr - iova;
 
+	/* acquire, and what goes with each after it: pairs with direct_publish() and mr_publish() of the peer */
 	if (__atomic_load_n(&q->qpn, __ATOMIC_ACQUIRE) != qp->attr.dest_qp_num ||
 	    __atomic_load_n(&q->dest_qpn, __ATOMIC_RELAXED) != qp->qpn ||
 	    !(__atomic_load_n(&q->access, __ATOMIC_RELAXED) & need))
@@ -193,6 +194,7 @@ static bool access_peer(struct hca_qp *qp, const struct send_wqe *w, void *buf)
 	__atomic_store_n(&h->end, addr + w->length, __ATOMIC_SEQ_CST);
 	if (may_access(peer, qp, w, &qps[q], &mrs[m], addr))
 		done = !net_peer_access(peer, !wqe_is_read(w), buf, addr, w->length);
+	/* the copy is done before this is seen; pairs with wait_peers() of umem/dma.c, there */
 	__atomic_store_n(&h->end, addr, __ATOMIC_RELEASE);
 out:
 	net_peer_done(peer);

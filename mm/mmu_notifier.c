@@ -483,6 +483,7 @@ void mmu_interval_set_seq(struct mmu_interval_notifier *mni, unsigned long cur_s
 
 void mm_set_quiesce(void (*quiesce)(uint64_t start, uint64_t end))
 {
+	/* whole what it works on, when it can be called; pairs with notifier_quiesce() */
 	__atomic_store_n(&quiesce_fn, quiesce, __ATOMIC_RELEASE);
 }
 

@@ -85,6 +85,7 @@ void mm_reclaim_scan(void)
 
 void mm_count_scans(uint64_t *counter)
 {
+	/* its segment is there; pairs with mm_reclaim_scan() */
 	__atomic_store_n(&scans, counter, __ATOMIC_RELEASE);
 }
 

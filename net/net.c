@@ -134,6 +134,7 @@ static void handover_flush(struct net *net)
 
 int net_poll(struct net *net, int budget)
 {
+	/* acquire: what they count is in its table, and whole; pairs with rx_alloc() and, below, new_sock() */
 	unsigned num = atomic_load_explicit(&net->num_rx, memory_order_acquire);
 	unsigned first = atomic_load_explicit(&net->next_rx, memory_order_relaxed), i, k;
 	struct shm_rx *rx;

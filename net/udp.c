@@ -224,7 +224,7 @@ static int new_sock(struct net *net, enum udp_kind kind, const uint8_t gid[16], 
 		goto err;
 	}
 	atomic_store(&net->udp[n], sock);
-	atomic_store_explicit(&net->num_udp, n + 1, memory_order_release);
+	atomic_store_explicit(&net->num_udp, n + 1, memory_order_release); /* pairs with net_poll() and udp_poll() */
 	if (atomic_load(&net->sleeping))
 		udp_arm(net, true);
 	*out = sock;

@@ -90,7 +90,7 @@ static void raise_used(unsigned to)
 {
 	unsigned cur = __atomic_load_n(&used, __ATOMIC_RELAXED);
 
-	/* seq_cst: before the first announcement in the slot (see wait_for) */
+	/* seq_cst: before the first announcement in the slot; pairs with dma_wait_range() and dma_wait_key() */
 	while (cur < to && !__atomic_compare_exchange_n(&used, &cur, to, false, __ATOMIC_SEQ_CST,
 							__ATOMIC_RELAXED))
 		;
@@ -104,6 +104,7 @@ static __attribute__((noinline)) struct faultline_hazard *claim(void)
 	     i++) {
 		uint32_t nobody = 0;
 
+		/* acquire: who had it is through with it; pairs with thread_exit() */
 		if (!__atomic_compare_exchange_n(&hazards[i].owner, &nobody, tid, false,
 						 __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			continue;
@@ -128,14 +129,14 @@ struct faultline_hazard *dma_begin(uint64_t start, uint64_t end, uint32_t key)
 		h = claim();
 	__atomic_store_n(&h->key, key, __ATOMIC_RELAXED);
 	__atomic_store_n(&h->start, start, __ATOMIC_RELEASE);
-	/* now it counts; the caller's looks come after. Pairs with wait_for(). */
+	/* now it counts; the caller's looks come after. Pairs with overlaps() and uses(). */
 	__atomic_store_n(&h->end, end, __ATOMIC_SEQ_CST);
 	return h;
 }
 
 void dma_end(struct faultline_hazard *h)
 {
-	/* the copy is done before this is seen */
+	/* the copy is done before this is seen; pairs with overlaps() and uses() */
 	__atomic_store_n(&h->end, __atomic_load_n(&h->start, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
 	if (__builtin_expect(h == &hazards[SHARED_SLOT], 0))
 		fl_unlock(&shared_lock);

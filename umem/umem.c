@@ -40,7 +40,7 @@ const char *umem_taken_text(struct umem_taken *taken, uint64_t page, char *text,
 	const char *call;
 	Dl_info at;
 
-	if (__atomic_load_n(&taken->state, __ATOMIC_ACQUIRE) != 2) {
+	if (__atomic_load_n(&taken->state, __ATOMIC_ACQUIRE) != 2) { /* pairs with umem_taken_remember() */
 		/* mapped still, or on its way out and the event not here yet? */
 		snprintf(text, size, "%#lx by %s", page,
 			 mincore((void *)page, PAGE_SIZE, &resident) ? "munmap(), free() or mremap()"

@@ -96,7 +96,7 @@ struct ib_umem_odp {
 	struct fl_mutex umem_mutex;
 	uint32_t id;	     /* no other of the process has or had it, as far as 32 bits go */
 	uint64_t first_page; /* page number of the table's first byte */
-	uint64_t pt_root;    /* offset in the segment; atomic */
+	uint64_t pt_root;    /* offset in the segment; as long as the region lives */
 	unsigned pt_levels;
 	uint64_t mapped; /* pages in the table, under umem_mutex */
 	uint64_t around_next; /* umem_odp_around.c: where the next fault would be in order; */

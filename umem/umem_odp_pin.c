@@ -35,6 +35,7 @@ static struct segment *segment_of(struct interval_node *n)
 
 static void put_pin(struct shared_pin *pin)
 {
+	/* the last one's unpinning comes after the others' use: each is released, and acquired here */
 	if (pin && __atomic_fetch_sub(&pin->refs, 1, __ATOMIC_ACQ_REL) == 1) {
 		unpin_user_pages(pin->pin);
 		free(pin);
@@ -101,6 +102,8 @@ static int enter(struct ib_umem_odp *odp, struct segment *s)
 	}
 	pt_enter(odp, from, to, right | UMEM_PT_PINNED, &fresh, &again);
 	interval_insert(&odp->pins, &s->node);
+	/* release, both: the table is as they say; pairs with next_part(), held() and umem_odp_way(), which look
+	 * without the lock, and with the first look at pins_moved, of which the second is under it */
 	__atomic_fetch_add(&odp->num_pins, 1, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&odp->pins_moved, 1, __ATOMIC_RELEASE);
 	return 0;

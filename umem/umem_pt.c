@@ -60,7 +60,7 @@ void pt_destroy(struct ib_umem_odp *odp)
 static uint8_t *leaf_of(const struct ib_umem_odp *odp, uint64_t index)
 {
 	const struct seg *seg = odp->umem.dev->seg;
-	uint64_t off = __atomic_load_n(&odp->pt_root, __ATOMIC_ACQUIRE);
+	uint64_t off = odp->pt_root;
 
 	for (unsigned level = odp->pt_levels; level > 1; level--) {
 		const uint64_t *inner = seg_ptr(seg, off);
@@ -89,6 +89,7 @@ static uint8_t *leaf_make(struct ib_umem_odp *odp, uint64_t index)
 			off = seg_chunk_alloc(seg);
 			if (!off)
 				return NULL;
+			/* zeroed when it can be seen; pairs with leaf_of() and any() */
 			__atomic_store_n(&inner[i], off, __ATOMIC_RELEASE);
 		}
 	}
@@ -221,7 +222,9 @@ int pt_enter(struct ib_umem_odp *odp, uint64_t from, uint64_t to, uint8_t right,
 
 		*fresh += old == UMEM_PT_NONE;
 		*again += look && old == UMEM_PT_NONE && refault_take(odp->id, i, now);
-		if ((old | right) != old) /* an entry to write stays one when it is faulted for reading */
+		/* an entry to write stays one when it is faulted for reading. Release: the page is there, and its
+		 * mapping watched, when this is seen; pairs with ib_umem_odp_present() and pt_page() */
+		if ((old | right) != old)
 			__atomic_store_n(b, old | right, __ATOMIC_RELEASE);
 	}
 	return 0;
