@@ -173,6 +173,15 @@ static void relax(unsigned *spins)
 	}
 }
 
+/*
+ * Is it time to ask the kernel what the other is doing? Soon at first, and then seldom: on a busy machine each of
+ * these yields may take milliseconds.
+ */
+static bool may_ask(unsigned spins)
+{
+	return spins > SPINS && (!(spins & (spins - 1)) || !(spins % ASK_SPINS));
+}
+
 /* ---- peers ---- */
 
 /*
@@ -237,7 +246,7 @@ static void wait_peers(bool (*busy)(const struct faultline_hazard *h, const void
 				relax(&spins);
 				if (spins > SPINS && peer_is_gone(slot))
 					break;
-				if (spins % ASK_SPINS)
+				if (!may_ask(spins))
 					continue;
 				if (!since) {
 					since = now_ns();
@@ -291,7 +300,7 @@ static bool waits_for_us(const struct faultline_hazard *h, unsigned spins)
 
 	if (__atomic_load_n(&h->unmapping, __ATOMIC_SEQ_CST))
 		return true;
-	if (spins % ASK_SPINS)
+	if (!may_ask(spins))
 		return false;
 	snprintf(path, sizeof(path), "/proc/self/task/%u/syscall", __atomic_load_n(&h->owner, __ATOMIC_RELAXED));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -308,10 +317,12 @@ static bool waits_for_us(const struct faultline_hazard *h, unsigned spins)
 
 void dma_wait_range(uint64_t start, uint64_t end)
 {
-	unsigned n = __atomic_load_n(&used, __ATOMIC_SEQ_CST), spins = 0;
+	unsigned n = __atomic_load_n(&used, __ATOMIC_SEQ_CST);
 
 	/* Not for our own: a signal handler that unmaps what the copy it interrupted works on. */
 	for (unsigned i = 0; i < n; i++) {
+		unsigned spins = 0;
+
 		while (&hazards[i] != mine.slot && overlaps(&hazards[i], start, end)) {
 			relax(&spins);
 			if (waits_for_us(&hazards[i], spins))
