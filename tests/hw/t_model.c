@@ -314,6 +314,32 @@ static void peer_stuck(void)
 	vendor_err_is(VENDOR_ERR_PEER_STUCK, "stuck in a page fault");
 }
 
+/* the peer was stuck, asked again and was not ready, and then it was done; of the next request it says nothing */
+static void what_it_said_before_is_no_reason(void)
+{
+	struct roce_pkt pkt;
+
+	opt.retry_cnt = 2;
+	up("ideal");
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 1, 70 * 4096, 8)), 0);
+	rig_advance(PERIOD);
+	rig_advance(PERIOD);
+	rx_ack(99);
+	CHECK(rig.qp->req.heard_alive);
+	rx_nak(AETH_NAK_PSN_SEQ_ERROR, 100);
+	rx_nak(AETH_RNR_NAK | 1, 100);
+	rig_advance(MS);
+	rx_ack(100);
+	SWC(SUCCESS, 1);
+	CHECK_EQ(post(wr_data(IBV_WR_SEND, 2, 70 * 4096, 8)), 0);
+	for (int i = 0; i < 16 && qp_state() == IBV_QPS_RTS; i++) {
+		rig_advance(PERIOD);
+		while (fake_tx_pop(&pkt))
+			;
+	}
+	CHECK_EQ(SWC(RETRY_EXC_ERR, 2).vendor_err, VENDOR_ERR_NO_ANSWER);
+}
+
 /* ---- the queue ---- */
 
 static void overflow_loses_nothing(void)
@@ -371,7 +397,7 @@ int main(int argc, char **argv)
 		TEST(connectx_dam_is_broken_by_a_gap), TEST(ideal_does_not_dam), TEST(answer_ends_the_rnr_wait),
 		TEST(rnr_naks_without_end_for_who_has_no_end), TEST(rnr_naks_leave_the_peer_some),
 		TEST(no_rnr_naks_for_who_has_none), TEST(patience_ends), TEST(stuck_is_named_once),
-		TEST(peer_gone), TEST(packets_lost), TEST(peer_stuck), TEST(overflow_loses_nothing),
+		TEST(peer_gone), TEST(packets_lost), TEST(peer_stuck), TEST(what_it_said_before_is_no_reason), TEST(overflow_loses_nothing),
 		TEST(same_fault_is_taken_once), {NULL, NULL}};
 
 	return rig_main(argc, argv, tests);
