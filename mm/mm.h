@@ -190,6 +190,8 @@ bool mm_is_private(uint64_t start, uint64_t end);
  * it is to be like. 0 or negative errno.
  */
 int mm_thread(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg, const char *name);
+/* one that ends before the process does: to be joined or detached, and its stack is memory like any other */
+int mm_thread_start(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg, const char *name);
 
 /* ---- HMM ---- */
 

@@ -20,6 +20,7 @@
 #include "util/clock.h"
 #include "util/lock.h"
 #include "util/log.h"
+#include "util/usock.h"
 
 #define RX_MAX	      (FAULTLINE_MAX_SLOT + 64) /* rings to us, and connections that have not said what they are */
 #define UDP_MAX	      64			/* local addresses, groups, and flows */
@@ -193,7 +194,6 @@ int net_link_xmit(struct net_path *path, const struct roce_pkt *pkt, net_fill_fn
 void net_path_free(struct net_path *path);
 
 /* slot.c: LOCK_NET_SLOT held where a table is touched */
-#define SLOT_MAX_FDS 4 /* as many as the padding of a control message lets in */
 enum slot_msg { SLOT_MSG_CONNECT = 'C', SLOT_MSG_STAT = 'S', SLOT_MSG_OFFER = 'O' };
 struct slot_connect {
 	uint8_t type; /* SLOT_MSG_CONNECT */
@@ -213,11 +213,6 @@ struct slot_offer {
 int slot_claim(uint32_t *slot);
 /* a connection to whoever has the slot. -ECONNREFUSED: nobody; -EPERM: another user */
 int slot_dial(uint32_t slot);
-/* the next connection, of this user (others are turned away); -EAGAIN: none */
-int slot_accept(int listen_fd);
-int slot_send(int sock, const void *msg, size_t len, const int *fds, int num_fds);
-/* returns the length; *num_fds descriptors, which the caller owns. -EMFILE: they found no room, which is said */
-ssize_t slot_recv(int sock, void *msg, size_t len, int *fds, int *num_fds);
 
 /* shm.c */
 int shm_open_loop(struct net *net);

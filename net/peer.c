@@ -34,7 +34,7 @@ void peer_offer(struct net *net, struct shm_rx *rx)
 
 	if (!net->direct || !net->ops->peer_joined || !net->seg->peers || !rx->slot || rx->slot > FAULTLINE_MAX_SLOT)
 		return;
-	if (net->ops->peer_joined(net->ctx, rx->slot, rx->sock) && slot_send(rx->sock, &msg, sizeof(msg), fds, 2))
+	if (net->ops->peer_joined(net->ctx, rx->slot, rx->sock) && usock_send(rx->sock, &msg, sizeof(msg), fds, 2))
 		net->ops->peer_left(net->ctx, rx->slot, rx->sock);
 }
 
@@ -121,8 +121,8 @@ void peer_take_offer(struct net *net, struct shm_tx *tx)
 	struct net_peer new = {0};
 	struct ucred cred;
 	socklen_t cred_len = sizeof(cred);
-	int fds[SLOT_MAX_FDS], num_fds, err;
-	ssize_t n = slot_recv(tx->sock, &msg, sizeof(msg), fds, &num_fds);
+	int fds[USOCK_MAX_FDS], num_fds, err;
+	ssize_t n = usock_recv(tx->sock, &msg, sizeof(msg), fds, &num_fds);
 
 	if (n < 0)
 		return;

@@ -95,7 +95,7 @@ static int tx_attach(struct net *net, struct shm_tx *tx, int sock, struct shm_rx
 	} else {
 		ret = net_epoll_add(net, sock, EPOLLIN | EPOLLRDHUP, EP_TX_SOCK, tx->slot);
 		if (!ret)
-			ret = slot_send(sock, &msg, sizeof(msg), fds, 3);
+			ret = usock_send(sock, &msg, sizeof(msg), fds, 3);
 	}
 	if (!ret)
 		ret = net_epoll_add(net, fds[2], EPOLLIN | EPOLLET, EP_TX_SPACE, tx->slot);
@@ -407,17 +407,17 @@ static int rx_connect(struct net *net, struct shm_rx *rx, uint32_t index,
 static void rx_hello(struct net *net, struct shm_rx *rx, uint32_t index)
 {
 	struct slot_connect msg = {0};
-	int fds[SLOT_MAX_FDS], num_fds, i, ret = -EPROTO;
+	int fds[USOCK_MAX_FDS], num_fds, i, ret = -EPROTO;
 	ssize_t n;
 	uint8_t answer = SLOT_MSG_STAT;
 
-	n = slot_recv(rx->sock, &msg, sizeof(msg), fds, &num_fds);
+	n = usock_recv(rx->sock, &msg, sizeof(msg), fds, &num_fds);
 	if (n == -EAGAIN || n == -EINTR)
 		return;
 	if (n > 0 && msg.type == SLOT_MSG_CONNECT) {
 		ret = rx_connect(net, rx, index, &msg, n, fds, num_fds);
 	} else if (n == 1 && msg.type == SLOT_MSG_STAT) {
-		slot_send(rx->sock, &answer, 1, &net->seg->ro_fd, 1);
+		usock_send(rx->sock, &answer, 1, &net->seg->ro_fd, 1);
 		ret = -ESHUTDOWN; /* that was all */
 	}
 	if (ret == -EPROTO && n > 0)
@@ -439,7 +439,7 @@ static void turn_away(struct net *net)
 
 	fl_warn_once("out of file descriptors: a peer's connection was refused; raise the limit (ulimit -n)");
 	close(net->spare_fd);
-	sock = slot_accept(net->listen_fd);
+	sock = usock_accept(net->listen_fd);
 	if (sock >= 0)
 		close(sock);
 	net->spare_fd = fcntl(net->epfd, F_DUPFD_CLOEXEC, 0);
@@ -451,7 +451,7 @@ void shm_accept(struct net *net)
 	uint32_t index;
 	int sock;
 
-	while ((sock = slot_accept(net->listen_fd)) >= 0) {
+	while ((sock = usock_accept(net->listen_fd)) >= 0) {
 		rx = rx_alloc(net, &index);
 		if (!rx) {
 			close(sock);

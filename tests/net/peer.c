@@ -128,8 +128,8 @@ static void bad_offer(struct node *n)
 	setenv("FAULTLINE_LOG", "info", 1);
 	fl_log_init();
 	path = path_to(n, slot);
-	sock = slot_accept(listener);
-	CHECK(sock >= 0 && !slot_send(sock, &msg, sizeof(msg), (int[]){none, none}, 2));
+	sock = usock_accept(listener);
+	CHECK(sock >= 0 && !usock_send(sock, &msg, sizeof(msg), (int[]){none, none}, 2));
 	CHECK(TURN_UNTIL(n, pread(fd, said, sizeof(said) - 1, 0) > 0 && strstr(said, "no direct placement"), 10000));
 	snprintf(who, sizeof(who), "process %d ", getpid());
 	CHECK(strstr(said, who));

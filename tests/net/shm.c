@@ -325,7 +325,7 @@ static int connect_as_peer(int memfd, int data_fd, int space_fd)
 	struct slot_connect msg = {.type = SLOT_MSG_CONNECT, .version = SLOT_CONNECT_VERSION, .slot = 3};
 	int fds[3] = {memfd, data_fd, space_fd}, fd = dial(net_slot(me.net));
 
-	CHECK(!slot_send(fd, &msg, sizeof(msg), fds, 3));
+	CHECK(!usock_send(fd, &msg, sizeof(msg), fds, 3));
 	net_service(me.net);
 	return fd;
 }
@@ -413,19 +413,19 @@ static void out_of_descriptors(void)
 /* Descriptors that came and could not be taken: said, with the limit, and not as a peer's fault. */
 static void no_room_for_descriptors(void)
 {
-	int sv[2], said[2], err, fds[SLOT_MAX_FDS], num, sent[2] = {0, 1};
+	int sv[2], said[2], err, fds[USOCK_MAX_FDS], num, sent[2] = {0, 1};
 	struct rlimit old, low;
 	char text[512] = "";
 
 	CHECK(!socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sv) && !pipe(said));
 	err = dup(2);
 	CHECK(err >= 0 && dup2(said[1], 2) == 2);
-	CHECK(!slot_send(sv[0], "C", 1, sent, 2));
+	CHECK(!usock_send(sv[0], "C", 1, sent, 2));
 	CHECK(!getrlimit(RLIMIT_NOFILE, &old));
 	low = old;
 	low.rlim_cur = err + 2; /* for one of the two */
 	CHECK(!setrlimit(RLIMIT_NOFILE, &low));
-	CHECK(slot_recv(sv[1], text, 1, fds, &num) == -EMFILE);
+	CHECK(usock_recv(sv[1], text, 1, fds, &num) == -EMFILE);
 	CHECK(!setrlimit(RLIMIT_NOFILE, &old));
 	CHECK(dup2(err, 2) == 2 && !close(err) && !close(said[1]));
 	CHECK(num == 0 && read(said[0], text, sizeof(text) - 1) > 0 && strstr(text, "ulimit -n"));
