@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dmabuf/internal.h"
+#include "dmabuf/remote.h"
 #include "util/log.h"
 #include "util/seg.h"
 
@@ -53,9 +54,7 @@ static void destroy(struct dma_buf *dmabuf)
 	dmabuf->ops->release(dmabuf);
 	if (dmabuf->file >= 0)
 		close(dmabuf->file);
-	dma_resv_fini(&dmabuf->own_resv);
-	free(dmabuf);
-	dma_buf_count(DMA_BUF_BUFFERS, -1);
+	dma_buf_discard(dmabuf);
 }
 
 /* table.lock held: gives up one reference; the last one puts it on the list of those to be released */
@@ -128,12 +127,13 @@ static void forget(void)
 	table.unwatched = table.destroying = 0;
 	pthread_cond_init(&table.destroyed, NULL);
 	dma_file_forget_watches();
+	dma_remote_fork_child();
 	dma_buf_reset_counts();
 }
 
 static void hook_fork(void)
 {
-	pthread_atfork(NULL, NULL, forget);
+	pthread_atfork(dma_remote_fork_begin, dma_remote_fork_end, forget);
 }
 
 static void prepare(void)
@@ -184,6 +184,13 @@ int dma_buf_create(const struct dma_buf_export_info *info, struct dma_buf **dmab
 	return 0;
 }
 
+void dma_buf_discard(struct dma_buf *b)
+{
+	dma_resv_fini(&b->own_resv);
+	free(b);
+	dma_buf_count(DMA_BUF_BUFFERS, -1);
+}
+
 int dma_buf_export(const struct dma_buf_export_info *info, struct dma_buf **dmabuf)
 {
 	struct dma_file file;
@@ -201,9 +208,7 @@ int dma_buf_export(const struct dma_buf_export_info *info, struct dma_buf **dmab
 	}
 	err = dma_file_open(&file, info->exp_name, info->size, info->storage);
 	if (err) {
-		dma_resv_fini(&b->own_resv);
-		free(b);
-		dma_buf_count(DMA_BUF_BUFFERS, -1);
+		dma_buf_discard(b);
 		return err;
 	}
 	b->file = file.fd;
@@ -277,8 +282,8 @@ int dma_buf_find(int fd, struct dma_buf **dmabuf)
 int dma_buf_get(int fd, struct dma_buf **dmabuf)
 {
 	struct dma_buf *b, *there;
+	struct dma_foreign f;
 	struct stat st;
-	bool kernels;
 	int err, own;
 
 	enter();
@@ -286,13 +291,13 @@ int dma_buf_get(int fd, struct dma_buf **dmabuf)
 		return -errno;
 	if (!find(&st, dmabuf))
 		return 0;
-	err = dma_foreign_probe(fd, &kernels);
+	err = dma_foreign_probe(fd, &f);
 	if (err)
 		return err;
 	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (own < 0)
 		return -errno;
-	err = dma_foreign_import(own, kernels, &b);
+	err = f.token ? dma_remote_import(own, f.token, &b) : dma_foreign_import(own, f.kernels, &b);
 	if (err)
 		return err;
 	b->dev = st.st_dev;
@@ -500,25 +505,28 @@ bool dma_buf_is_pinned(struct dma_buf *dmabuf)
 	return false;
 }
 
+void dma_buf_invalidate_attachment(struct dma_buf_attachment *a)
+{
+	dma_resv_assert_held(a->dmabuf->resv);
+	dma_buf_count(a->pins ? DMA_BUF_REVOCATIONS : DMA_BUF_INVALIDATIONS, 1);
+	stat_add(a, a->pins ? FL_CNT_dmabuf_revocations : FL_CNT_dmabuf_invalidations, 1);
+	a->stale = a->maps;
+	dma_buf_invalidating++;
+	a->importer_ops->invalidate_mappings(a);
+	dma_buf_invalidating--;
+}
+
 void dma_buf_invalidate_mappings(struct dma_buf *dmabuf)
 {
 	struct dma_buf_attachment *a;
 
 	dma_resv_assert_held(dmabuf->resv);
 	cds_list_for_each_entry(a, &dmabuf->attachments, node) {
-		if (!dma_buf_attach_revocable(a)) {
-			if (a->pins)
-				dma_buf_rule_broken(5, dmabuf->exp_name, a->dev->name,
-						    "memory that an importer has pinned is taken away, which it "
-						    "cannot be told");
-			continue;
-		}
-		dma_buf_count(a->pins ? DMA_BUF_REVOCATIONS : DMA_BUF_INVALIDATIONS, 1);
-		stat_add(a, a->pins ? FL_CNT_dmabuf_revocations : FL_CNT_dmabuf_invalidations, 1);
-		a->stale = a->maps;
-		dma_buf_invalidating++;
-		a->importer_ops->invalidate_mappings(a);
-		dma_buf_invalidating--;
+		if (dma_buf_attach_revocable(a))
+			dma_buf_invalidate_attachment(a);
+		else if (a->pins)
+			dma_buf_rule_broken(5, dmabuf->exp_name, a->dev->name,
+					    "memory that an importer has pinned is taken away, which it cannot be told");
 	}
 }
 
@@ -526,8 +534,10 @@ struct sg_table *dma_buf_alloc_sgt(unsigned nents)
 {
 	struct sg_table *t = calloc(1, sizeof(*t) + nents * sizeof(t->sgl[0]));
 
-	if (t)
+	if (t) {
 		t->nents = nents;
+		t->file = -1;
+	}
 	return t;
 }
 

@@ -41,7 +41,7 @@
  *
  * Locks: LOCK_DMA_BUF (the table of buffers), then resv (LOCK_DMA_RESV), then the exporter's (LOCK_DMA_EXPORTER),
  * then the importers' (LOCK_MR_TABLE, LOCK_UMEM_MUTEX and others), which are not held when any function of this
- * room is called: map and unmap allocate and free.
+ * room is called: map and unmap allocate and free. What is between processes has a lock of its own (remote.h).
  */
 #ifndef FL_DMABUF_DMA_BUF_H
 #define FL_DMABUF_DMA_BUF_H
@@ -59,12 +59,20 @@ enum dma_data_direction { DMA_BIDIRECTIONAL, DMA_TO_DEVICE, DMA_FROM_DEVICE };
 struct scatterlist {
 	uint64_t dma_address; /* address in this process at which the library's threads reach it; page-aligned */
 	size_t dma_length;    /* whole pages */
+	uint64_t offset;      /* of it in sg_table.file, where there is one */
 };
 
 struct sg_table {
 	unsigned nents;
 	bool peer2peer; /* it is device memory */
-	void *priv;	/* the exporter's */
+	int file;	/* what other processes find it in, by mmap(); the exporter's; -1: they cannot */
+	/*
+	 * Not NULL: the memory is lent by another process, which takes it away without waiting any longer once this
+	 * is not 0. Who used the mapping looks after that, with a full fence between; what was done counts only if
+	 * it is 0 then.
+	 */
+	const uint32_t *revoked;
+	void *priv; /* the exporter's */
 	struct scatterlist sgl[];
 };
 
@@ -93,6 +101,9 @@ struct dma_buf_ops {
 			   struct sg_table **sgt);
 	void (*unmap_dma_buf)(struct dma_buf_attachment *attach, struct sg_table *sgt,
 			      enum dma_data_direction dir);
+
+	/* R. Optional: this mapping's importer is lost (below), and it will stay for who knows how long. */
+	void (*mapping_lost)(struct dma_buf_attachment *attach, struct sg_table *sgt);
 
 	/* after the last reference: nobody else has it any more */
 	void (*release)(struct dma_buf *dmabuf);
@@ -148,6 +159,7 @@ struct dma_buf_attachment {
 	void *priv; /* the exporter's */
 	unsigned pins, maps; /* under resv; of rule 4 and 9 */
 	unsigned stale;	     /* mappings that an invalidation has met and that are not unmapped yet */
+	const bool *lost;    /* NULL: its importer is here; else see dma_buf_attachment_lost() */
 };
 
 struct dma_buf_export_info {
@@ -159,7 +171,7 @@ struct dma_buf_export_info {
 	/*
 	 * A memfd of that size which is the buffer's memory, and which the application may mmap() by the
 	 * buffer's descriptor, in any process; the framework takes it over, also where it fails. -1: it cannot
-	 * be mapped by its descriptor, and no other process can import it.
+	 * be mapped by its descriptor, and other processes import it through this one (remote.h).
 	 */
 	int storage;
 };
@@ -175,9 +187,10 @@ int dma_buf_export(const struct dma_buf_export_info *info, struct dma_buf **dmab
 int dma_buf_fd(struct dma_buf *dmabuf, int flags);
 /*
  * The buffer behind a descriptor, with a reference. Ours of this process; else one that a Faultline process has
- * sent (system memory and accel memory: it is imported by mmap, and never moves); else a kernel dma-buf
- * (udmabuf, dma-heap, a driver's), the same with DMA_BUF_IOCTL_SYNC. -EBADF; -EINVAL: not a dma-buf;
- * -EOPNOTSUPP: of another process, and only that one can reach it.
+ * sent (system memory and accel memory: it is imported by mmap, and never moves; other memory through that
+ * process); else a kernel dma-buf (udmabuf, dma-heap, a driver's), imported by mmap with DMA_BUF_IOCTL_SYNC. -EBADF;
+ * -EINVAL: not a dma-buf; of another process: -ENODEV: that has ended, -EPERM: is another user's, -ETIMEDOUT: does
+ * not answer, -EOPNOTSUPP: cannot be asked.
  */
 int dma_buf_get(int fd, struct dma_buf **dmabuf);
 void get_dma_buf(struct dma_buf *dmabuf);
@@ -215,6 +228,16 @@ void dma_buf_assert_usable(struct dma_buf_attachment *attach);
 
 /* Tells all importers. Lock held. The caller then waits for the fences. */
 void dma_buf_invalidate_mappings(struct dma_buf *dmabuf);
+/* the same for one of them that can be told */
+void dma_buf_invalidate_attachment(struct dma_buf_attachment *attach);
+/*
+ * Has its importer, in another process, not answered in time? Then it is not pinned any more and nothing that it still
+ * does by its mappings counts, but it may do it: they stay until that process lets go of them or ends.
+ */
+static inline bool dma_buf_attachment_lost(const struct dma_buf_attachment *attach)
+{
+	return attach->lost && __atomic_load_n(attach->lost, __ATOMIC_ACQUIRE);
+}
 bool dma_buf_is_pinned(struct dma_buf *dmabuf); /* lock held */
 struct sg_table *dma_buf_alloc_sgt(unsigned nents); /* NULL: no memory; free() frees it */
 
@@ -235,6 +258,7 @@ struct dma_buf_totals {
 	uint64_t buffers, attachments, maps, pins;
 	uint64_t moves, evictions, invalidations, revocations, fence_waits; /* since the start */
 	uint64_t rule_breaks; /* rules 5 and 7, found at run time in any build */
+	uint64_t importers_ended, importers_lost; /* processes that imported from this one: see remote.h */
 };
 void dma_buf_totals(struct dma_buf_totals *totals);
 

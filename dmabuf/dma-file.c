@@ -13,6 +13,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/inotify.h>
@@ -20,6 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dmabuf/internal.h"
+#include "dmabuf/remote.h"
 #include "util/log.h"
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
@@ -44,7 +46,9 @@ int dma_file_open(struct dma_file *file, const char *exp_name, size_t size, int 
 	int fd = storage, own;
 
 	if (fd < 0) {
-		snprintf(name, sizeof(name), DMA_FILE_NAME "%s", exp_name);
+		uint64_t token = dma_remote_serve();
+
+		snprintf(name, sizeof(name), token ? DMA_FILE_NAME "%.20s@%" PRIx64 : DMA_FILE_NAME "%.20s", exp_name, token);
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		if (fd < 0)
 			return -errno;

@@ -328,6 +328,8 @@ int exporter_totals(struct faultline_dmabuf_totals *totals)
 		.revocations = t.revocations,
 		.fence_waits = t.fence_waits,
 		.rule_breaks = t.rule_breaks,
+		.importers_ended = t.importers_ended,
+		.importers_lost = t.importers_lost,
 	};
 	return 0;
 }

@@ -89,7 +89,8 @@ static int fixed_map(struct dma_buf_attachment *attach, enum dma_data_direction 
 	if (!t)
 		return -ENOMEM;
 	t->peer2peer = f->buf.dev->number != FAULTLINE_DMABUF_MEMFD;
-	t->sgl[0] = (struct scatterlist){(uint64_t)(uintptr_t)f->addr, attach->dmabuf->size};
+	t->file = f->fd >= 0 ? f->fd : attach->dmabuf->file;
+	t->sgl[0] = (struct scatterlist){(uint64_t)(uintptr_t)f->addr, attach->dmabuf->size, 0};
 	*sgt = t;
 	return 0;
 }
@@ -260,7 +261,7 @@ static const char *who_still_maps(struct dma_buf *dmabuf)
 	struct dma_buf_attachment *a;
 
 	cds_list_for_each_entry(a, &dmabuf->attachments, node)
-		if (a->maps)
+		if (a->maps && !dma_buf_attachment_lost(a)) /* what is behind those is nobody's any more */
 			return a->dev->name;
 	return NULL;
 }

@@ -161,7 +161,7 @@ static bool has_stale(struct vram *v)
 	bool yes;
 
 	fl_lock(&v->dev->lock);
-	yes = v->stale;
+	yes = v->stale > v->excused;
 	fl_unlock(&v->dev->lock);
 	return yes;
 }
@@ -301,8 +301,11 @@ static int vram_map(struct dma_buf_attachment *attach, enum dma_data_direction d
 	t = dma_buf_alloc_sgt(place_pieces(b->place));
 	if (!t)
 		return -ENOMEM;
-	for (unsigned i = 0; i < t->nents; i++)
+	for (unsigned i = 0; i < t->nents; i++) {
 		t->sgl[i].dma_address = (uint64_t)(uintptr_t)place_piece(b->place, i, &t->sgl[i].dma_length);
+		t->sgl[i].offset = place_offset(b->place, i);
+	}
+	t->file = place_file(b->place);
 	t->peer2peer = b->place->pieces;
 	t->priv = b->place;
 	place_get(b->place);
@@ -315,6 +318,11 @@ static void vram_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt, 
 {
 	place_put(sgt->priv, attach->dev->name);
 	free(sgt);
+}
+
+static void vram_mapping_lost(struct dma_buf_attachment *attach, struct sg_table *sgt)
+{
+	place_excuse(sgt->priv);
 }
 
 /* ---- the device's own use, and the CPU's ---- */
@@ -425,6 +433,7 @@ static const struct dma_buf_ops vram_ops = {
 	.unpin = vram_unpin,
 	.map_dma_buf = vram_map,
 	.unmap_dma_buf = vram_unmap,
+	.mapping_lost = vram_mapping_lost,
 	.release = vram_release,
 	.begin_cpu_access = vram_begin_cpu_access,
 	.end_cpu_access = vram_end_cpu_access,

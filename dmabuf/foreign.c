@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Buffers that are not of this process: a kernel's dma-buf (udmabuf, dma-heap, a driver's), and one that another
- * Faultline process has made of memory that a descriptor can reach. Both are imported by mmap() and count as
- * system memory that never moves: a kernel driver's buffer does not while it is mapped for the CPU, or its
- * page faults bring it back. A kernel's is bracketed with DMA_BUF_IOCTL_SYNC as long as anybody has it mapped.
+ * Faultline process has made of memory that a descriptor can reach (for other memory: remote.h). Both are imported by
+ * mmap() and count as system memory that never moves: a kernel driver's buffer does not while it is mapped for the
+ * CPU, or its page faults bring it back. A kernel's is bracketed with DMA_BUF_IOCTL_SYNC as long as anybody has it
+ * mapped.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,31 +29,34 @@ struct foreign {
 	unsigned users; /* maps; under resv */
 };
 
-int dma_foreign_probe(int fd, bool *kernels)
+int dma_foreign_probe(int fd, struct dma_foreign *foreign)
 {
 	static const char prefix[] = "/memfd:" DMA_FILE_NAME;
-	char path[32], name[sizeof(prefix)];
+	char path[32], name[128] = "";
 	struct statfs fs;
-	ssize_t n;
+	const char *at;
 
+	*foreign = (struct dma_foreign){0};
 	if (fstatfs(fd, &fs))
 		return -errno;
-	*kernels = fs.f_type == DMA_BUF_MAGIC;
-	if (*kernels)
+	foreign->kernels = fs.f_type == DMA_BUF_MAGIC;
+	if (foreign->kernels)
 		return 0;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	n = readlink(path, name, sizeof(name));
-	if (n < (ssize_t)sizeof(prefix) - 1 || memcmp(name, prefix, sizeof(prefix) - 1))
+	if (readlink(path, name, sizeof(name) - 1) < 0 || strncmp(name, prefix, sizeof(prefix) - 1))
 		return -EINVAL;
 	mm_has_device_files();
 	if ((fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK) == 0)
 		return -EINVAL; /* somebody else's, by that name: it could be cut off under our copies */
-	if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR) {
-		fl_warn("this dma-buf is of another process, whose device's memory is out of reach here: only the "
-			"process that allocated it can register it");
-		return -EOPNOTSUPP;
-	}
-	return 0;
+	if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR)
+		return 0;
+	at = strchr(name, '@');
+	foreign->token = at ? strtoull(at + 1, NULL, 16) : 0;
+	if (foreign->token)
+		return 0;
+	fl_warn("this dma-buf is of another process, which could not make a socket to be asked by: only the process "
+		"that allocated it can register it");
+	return -EOPNOTSUPP;
 }
 
 static int sync_ioctl(struct foreign *f, uint64_t flags)
@@ -104,7 +108,7 @@ static int foreign_map(struct dma_buf_attachment *attach, enum dma_data_directio
 		}
 	}
 	f->users++;
-	t->sgl[0] = (struct scatterlist){(uint64_t)(uintptr_t)f->addr, attach->dmabuf->size};
+	t->sgl[0] = (struct scatterlist){(uint64_t)(uintptr_t)f->addr, attach->dmabuf->size, 0};
 	*sgt = t;
 	return 0;
 }

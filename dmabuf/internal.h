@@ -9,8 +9,9 @@
 
 /* ---- dma-file.c: the file behind a buffer ---- */
 
-/* what the name of the file begins with, as /proc/self/fd shows it, of a device's memory MM_DEVICE_FILE; the
- * exporter's follows */
+/* What the name of the file begins with, as /proc/self/fd shows it, of a device's memory MM_DEVICE_FILE; the exporter's
+ * follows, and where other processes cannot have the memory by the file, "@" and in hexadecimal where to ask for it
+ * (remote.h). */
 #define DMA_FILE_NAME "faultline-dmabuf:"
 
 struct dma_file {
@@ -37,13 +38,19 @@ void dma_file_forget_watches(void); /* in the child of a fork */
 
 /* ---- foreign.c: buffers that are not of this process ---- */
 
-/* What kind of descriptor is it? 0 and *name; -EINVAL: no dma-buf at all; -EOPNOTSUPP: out of reach. */
-int dma_foreign_probe(int fd, bool *kernels);
+struct dma_foreign {
+	bool kernels;
+	uint64_t token; /* of the process that has to be asked for it; 0: it is reached by mmap() */
+};
+/* What kind of descriptor is it? -EINVAL: no dma-buf at all; -EOPNOTSUPP: out of reach. */
+int dma_foreign_probe(int fd, struct dma_foreign *foreign);
 /* fd is taken over, also where it fails; one reference */
 int dma_foreign_import(int fd, bool kernels, struct dma_buf **dmabuf);
 
 /* dma-buf.c: a buffer without a file, not in the table */
 int dma_buf_create(const struct dma_buf_export_info *info, struct dma_buf **dmabuf);
+/* and its end: what is the exporter's is gone */
+void dma_buf_discard(struct dma_buf *dmabuf);
 
 /* releases what the application has closed; every call into dma-buf.c that takes no lock does so as well */
 void dma_buf_reap(void);

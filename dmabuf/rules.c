@@ -38,6 +38,8 @@ void dma_buf_totals(struct dma_buf_totals *t)
 		.revocations = GET(REVOCATIONS),
 		.fence_waits = GET(FENCE_WAITS),
 		.rule_breaks = GET(RULE_BREAKS),
+		.importers_ended = GET(IMPORTERS_ENDED),
+		.importers_lost = GET(IMPORTERS_LOST),
 	};
 #undef GET
 }

@@ -22,6 +22,7 @@ void dma_buf_rule_broken(int rule, const char *exporter, const char *importer, c
 enum dma_buf_count {
 	DMA_BUF_BUFFERS, DMA_BUF_ATTACHMENTS, DMA_BUF_MAPS, DMA_BUF_PINS, DMA_BUF_MOVES, DMA_BUF_EVICTIONS,
 	DMA_BUF_INVALIDATIONS, DMA_BUF_REVOCATIONS, DMA_BUF_FENCE_WAITS, DMA_BUF_RULE_BREAKS,
+	DMA_BUF_IMPORTERS_ENDED, DMA_BUF_IMPORTERS_LOST,
 	DMA_BUF_COUNT_NUM,
 };
 void dma_buf_count(enum dma_buf_count what, long n);

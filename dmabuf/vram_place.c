@@ -28,6 +28,16 @@ char *place_piece(const struct place *p, unsigned i, size_t *size)
 	return p->vram->base + p->pieces[i].offset;
 }
 
+int place_file(const struct place *p)
+{
+	return p->pieces ? p->vram->fd : p->fd;
+}
+
+uint64_t place_offset(const struct place *p, unsigned i)
+{
+	return p->pieces ? p->pieces[i].offset : 0;
+}
+
 void place_fill(struct place *p, int byte)
 {
 	for (unsigned i = 0; i < place_pieces(p); i++) {
@@ -119,6 +129,15 @@ void place_get(struct place *p)
 	fl_unlock(&p->vram->dev->lock);
 }
 
+void place_excuse(struct place *p)
+{
+	fl_lock(&p->vram->dev->lock);
+	if (!p->excused && p->left && p->pieces)
+		p->vram->excused += p->size;
+	p->excused = true;
+	fl_unlock(&p->vram->dev->lock);
+}
+
 /* by the last importer of a place that was left: who: its name, for what it may have done; NULL: the buffer */
 void place_put(struct place *p, const char *who)
 {
@@ -130,15 +149,17 @@ void place_put(struct place *p, const char *who)
 	fl_unlock(&v->dev->lock);
 	if (!last)
 		return;
-	if (p->left && !place_is_filled(p, PATTERN))
+	if (p->left && !p->excused && !place_is_filled(p, PATTERN))
 		dma_buf_rule_broken(7, "vram", who ? who : "?",
 				    "an importer wrote to a stale mapping after its fences");
 	if (p->pieces) {
 		fl_lock(&v->dev->lock);
 		vram_mm_free(&v->mm, p->pieces, p->num);
 		v->dev->used = v->mm.size - v->mm.free;
-		if (p->left)
+		if (p->left) {
 			v->stale -= p->size;
+			v->excused -= p->excused ? p->size : 0;
+		}
 		fl_unlock(&v->dev->lock);
 	} else {
 		munmap(p->addr, p->size);
@@ -157,8 +178,10 @@ void place_leave(struct place *p)
 	mapped = p->refs > 1;
 	if (mapped) {
 		p->left = true;
-		if (p->pieces)
+		if (p->pieces) {
 			p->vram->stale += p->size;
+			p->vram->excused += p->excused ? p->size : 0;
+		}
 	}
 	fl_unlock(&p->vram->dev->lock);
 	place_put(p, NULL);
@@ -169,19 +192,16 @@ int place_mmap(struct place *p, size_t offset, size_t length, int prot, char *ad
 {
 	for (unsigned i = 0; length; i++) {
 		size_t n;
-		off_t at = 0;
 
 		place_piece(p, i, &n);
 		if (offset >= n) {
 			offset -= n;
 			continue;
 		}
-		if (p->pieces)
-			at = (off_t)p->pieces[i].offset;
 		n -= offset;
 		n = n < length ? n : length;
-		if (mmap(addr, n, prot, MAP_SHARED | MAP_FIXED, p->pieces ? p->vram->fd : p->fd,
-			 at + (off_t)offset) == MAP_FAILED)
+		if (mmap(addr, n, prot, MAP_SHARED | MAP_FIXED, place_file(p), (off_t)(place_offset(p, i) + offset)) ==
+		    MAP_FAILED)
 			return -errno;
 		addr += n;
 		length -= n;

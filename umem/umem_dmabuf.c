@@ -28,6 +28,7 @@ struct piece {
 };
 
 struct dmabuf_map {
+	const uint32_t *revoked; /* of the sg_table */
 	unsigned num;
 	struct piece piece[];
 };
@@ -135,6 +136,7 @@ static struct dmabuf_map *make_map(const struct sg_table *sgt)
 
 	if (!map)
 		return NULL;
+	map->revoked = sgt->revoked;
 	map->num = sgt->nents;
 	for (unsigned i = 0; i < sgt->nents; i++) {
 		end += sgt->sgl[i].dma_length;
@@ -249,6 +251,14 @@ static enum umem_way way(const struct ib_umem *umem, uint64_t addr, size_t len, 
 	return UMEM_FAULT;
 }
 
+/* Has the process that lends it taken it back while we were too slow (dmabuf/dma-buf.h, sg_table.revoked)? */
+static bool withdrawn(const struct dmabuf_map *map)
+{
+	/* pairs with lose() in dmabuf/remote_serve.c: it sees the bytes of the copy, or we see the mark */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return __atomic_load_n(map->revoked, __ATOMIC_SEQ_CST);
+}
+
 /* Calls fn for each piece of [addr, addr + len) in turn, inside a hazard. */
 static int walk(struct ib_umem *umem, uint32_t key, uint64_t addr, size_t len,
 		int (*fn)(void *arg, void *mem, size_t n), void *arg)
@@ -277,6 +287,8 @@ static int walk(struct ib_umem *umem, uint32_t key, uint64_t addr, size_t len,
 		addr += n;
 		len -= n;
 	}
+	if (map && map->revoked && !err && withdrawn(map))
+		err = -EACCES;
 	dma_end(h);
 	return err;
 }

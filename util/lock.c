@@ -49,6 +49,7 @@ static const char *const rank_name[] = {
 	[LOCK_DMA_BUF] = "dma-buf table",
 	[LOCK_DMA_RESV] = "dma-buf reservation",
 	[LOCK_DMA_EXPORTER] = "dma-buf exporter",
+	[LOCK_DMA_REMOTE] = "dma-bufs of other processes",
 	[LOCK_MR_TABLE] = "mr table",
 	[LOCK_PF_QUEUE] = "page-fault queue",
 	[LOCK_UMEM_CHILDREN] = "umem children",

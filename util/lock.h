@@ -24,6 +24,7 @@ enum lock_rank {
 	LOCK_DMA_BUF,	    /* the process's table of dma-bufs, and their references */
 	LOCK_DMA_RESV,	    /* a dma-buf's reservation; several at once only by dmabuf/dma-resv.h */
 	LOCK_DMA_EXPORTER,  /* an exporter's memory: which buffer has which part of it */
+	LOCK_DMA_REMOTE,    /* beginning to answer other processes that import dma-bufs from this one */
 	LOCK_MR_TABLE,	    /* handing out and taking back keys */
 	LOCK_PF_QUEUE,	    /* the page-fault queue */
 	LOCK_UMEM_CHILDREN, /* the children of one implicit region: made, used by faults, given back */

@@ -42,7 +42,9 @@
 	X(MR_REFERENCED, "mr-referenced", "a fault's reference taken, the key not yet looked at")  \
 	X(ADVISE_CHUNK, "advise-chunk", "prefetch: between two chunks, before the look at the key") \
 	X(CHILD_TAKEN, "child-taken", "an empty child of an implicit region is to go, and still in its table") \
-	X(CHILD_OUT, "child-out", "it is out of the table, accesses not yet waited for")
+	X(CHILD_OUT, "child-out", "it is out of the table, accesses not yet waited for") \
+	X(DMA_MAPPED, "dma-mapped", "a dma-buf is mapped for another process, which does not know it yet") \
+	X(DMA_TOLD, "dma-told", "another process's dma-buf is to be unmapped, and is in use still")
 
 enum provoke_point {
 #define PROVOKE_X(id, name, where) PROVOKE_##id,

@@ -156,6 +156,9 @@ struct faultline_dmabuf_totals {
 	uint64_t moves, evictions, invalidations, revocations; /* since the start */
 	uint64_t fence_waits; /* for which somebody had to wait */
 	uint64_t rule_breaks; /* of the contract between exporters and importers; a bug of Faultline's */
+	/* other processes that had buffers of this one registered: that ended with them, or were killed; that did not
+	 * let go of memory in time when they were told to (see docs/dmabuf.md), and whose regions are dead since */
+	uint64_t importers_ended, importers_lost;
 };
 
 int faultline_dmabuf_totals(struct faultline_dmabuf_totals *totals);

@@ -174,9 +174,13 @@ static inline int importer_dma(struct importer *im, size_t offset, void *buf, si
 
 		pthread_mutex_lock(&im->lock);
 		if (im->usable) {
+			const uint32_t *revoked = im->sgt->revoked;
+
 			importer_walk(im, offset, buf, length, write);
+			/* as every importer has to (struct sg_table): too late is not done */
+			err = revoked && __atomic_fetch_or((uint32_t *)(uintptr_t)revoked, 0, __ATOMIC_SEQ_CST) ? -ENODEV : 0;
 			pthread_mutex_unlock(&im->lock);
-			return 0;
+			return err;
 		}
 		pthread_mutex_unlock(&im->lock);
 		err = importer_map(im);
