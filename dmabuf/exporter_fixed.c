@@ -280,8 +280,8 @@ static int vfio_revoke(struct dma_buf *dmabuf)
 	f->revoked = true; /* no new map from here on */
 	dma_buf_invalidate_mappings(dmabuf);
 	dma_resv_wait_timeout(dmabuf->resv, DMA_RESV_USAGE_BOOKKEEP, DMA_FENCE_FOREVER);
-	/* who has not unmapped inside the callback needs the lock to do so */
-	while ((who = who_still_maps(dmabuf)) && ms < UNMAP_MS) {
+	/* who has not unmapped, or unpinned, inside the callback needs the lock to do so */
+	while (((who = who_still_maps(dmabuf)) || dma_buf_is_pinned(dmabuf)) && ms < UNMAP_MS) {
 		dma_resv_unlock(dmabuf->resv);
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		ms++;

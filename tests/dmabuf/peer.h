@@ -43,7 +43,8 @@ struct peer {
 
 /* ---- descriptors over sockets ---- */
 
-static inline void send_with_fd(int sock, const void *msg, size_t len, int fd)
+/* both are false where the other end is gone */
+static inline bool send_with_fd(int sock, const void *msg, size_t len, int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)msg, .iov_len = len};
@@ -60,11 +61,9 @@ static inline void send_with_fd(int sock, const void *msg, size_t len, int fd)
 		c->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(c), &fd, sizeof(int));
 	}
-	if (sendmsg(sock, &m, MSG_NOSIGNAL) != (ssize_t)len)
-		abort();
+	return sendmsg(sock, &m, MSG_NOSIGNAL) == (ssize_t)len;
 }
 
-/* false: the other end is gone */
 static inline bool receive_with_fd(int sock, void *msg, size_t len, int *fd)
 {
 	char control[CMSG_SPACE(sizeof(int))];
@@ -272,8 +271,7 @@ static inline int peer_ask_fd(struct peer *p, struct peer_cmd c, int *fd)
 {
 	int ret;
 
-	send_with_fd(p->sock, &c, sizeof(c), *fd);
-	if (!receive_with_fd(p->sock, &ret, sizeof(ret), fd))
+	if (!send_with_fd(p->sock, &c, sizeof(c), *fd) || !receive_with_fd(p->sock, &ret, sizeof(ret), fd))
 		return -EPIPE;
 	return ret;
 }
