@@ -11,7 +11,8 @@
  *
  * All calls are thread-safe, and return 0 or a positive errno, as verbs do. EOPNOTSUPP also where the program
  * runs on another libibverbs. Where a descriptor is asked for: EBADF; EINVAL: it is no buffer of this
- * process's devices. A device that was opened before a fork() is the parent's: EIO in the child.
+ * process's devices. A device that was opened before a fork() is the parent's: EIO in the child. Other processes
+ * that are sent a descriptor can register it, and are told of moves and revocations as this one is.
  */
 #ifndef FAULTLINE_DMABUF_H
 #define FAULTLINE_DMABUF_H
@@ -27,10 +28,10 @@ extern "C" {
 
 enum faultline_dmabuf_kind {
 	/* System memory, as udmabuf or a dma-heap gives it. Never moves; the application may mmap() the
-	 * descriptor; other processes may register it. */
+	 * descriptor. */
 	FAULTLINE_DMABUF_MEMFD,
 	/* An accelerator (as Habana's): device memory that never moves, so pins are granted where it is. The
-	 * application may mmap() the descriptor (a PCI BAR), and other processes may register it. */
+	 * application may mmap() the descriptor (a PCI BAR). */
 	FAULTLINE_DMABUF_ACCEL,
 	/* A GPU (as amdgpu): a small device memory whose buffers are moved about in it, evicted to system
 	 * memory when another wants the room, the least recently used first, and brought back when the device
