@@ -147,8 +147,11 @@ struct dma_remote_told {
 
 /* Sends, and waits for room for it as long as our patience goes. 0; -EPIPE: the importer is gone or lost. */
 int dma_remote_send(struct dma_remote_conn *c, const struct dma_remote_msg *msg, int fd);
-/* Begins to wait for an answer, and returns its seq; 0: there is nobody to be told. fence: takes a reference. */
-uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, struct dma_fence *fence);
+/*
+ * Begins to wait for an answer, and returns its seq; 0: there is nobody to be told. *fence, of which it takes a reference,
+ * is signalled then. It is put and made NULL where one is waited for already, or was NULL: then the teller waits.
+ */
+uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, struct dma_fence **fence);
 /* until it has come, or will not */
 void dma_remote_wait_told(struct dma_remote_conn *c, struct dma_remote_told *t);
 /* From now on the page says whether the importer is lost. */

@@ -54,7 +54,7 @@ static void proxy_invalidate(struct dma_buf_attachment *attach)
 	/* what is pinned is dead when this returns; and without memory for a fence it is waited for here, too */
 	if (!attach->pins && !dma_resv_reserve_fences(attach->dmabuf->resv, 1))
 		fence = dma_fence_create(p->context, ++p->seqno);
-	msg.seq = dma_remote_tell(p->conn, &p->told, fence);
+	msg.seq = dma_remote_tell(p->conn, &p->told, &fence);
 	if (msg.seq) {
 		if (fence)
 			dma_resv_add_fence(attach->dmabuf->resv, fence, DMA_RESV_USAGE_BOOKKEEP);
@@ -307,8 +307,10 @@ static void call_locked(struct dma_remote_conn *c, const struct dma_remote_msg *
 		fd = m->sgt->file;
 		provoke_race(PROVOKE_DMA_MAPPED);
 	}
-	if (answer(c, msg, a, fd) && m)
-		unmap_one(p, m); /* it never heard of it */
+	if (answer(c, msg, a, fd) && m) {
+		unmap_one(p, m); /* it never heard of it; be it for want of room for descriptors on their way */
+		answer(c, msg, (struct dma_remote_msg){.err = -EMFILE}, -1);
+	}
 	dma_resv_unlock(c->dmabuf->resv);
 }
 
@@ -372,7 +374,7 @@ void dma_remote_work(struct dma_remote_conn *c)
 		}
 	}
 	/* it has ended, whatever it had: no thread of it runs any more */
-	if (!cds_list_empty(&c->proxies))
+	if (!cds_list_empty(&c->proxies) && !c->given_up)
 		dma_buf_count(DMA_BUF_IMPORTERS_ENDED, 1);
 	cds_list_for_each_entry_safe(p, next, &c->proxies, node)
 		proxy_free(p);

@@ -60,17 +60,20 @@ static void set_timer(uint64_t at)
 
 /* ---- telling ---- */
 
-uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, struct dma_fence *fence)
+uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, struct dma_fence **fence)
 {
+	struct dma_fence *unused = NULL;
 	uint32_t seq = 0;
 
 	fl_lock(&service.lock);
 	if (!c->over) {
 		seq = c->seq = c->seq + 1 ? c->seq + 1 : 1;
-		/* told again before it has answered: the first fence does, and this answer is what counts */
 		if (cds_list_empty(&t->node)) {
-			t->fence = fence ? dma_fence_get(fence) : NULL;
+			t->fence = *fence ? dma_fence_get(*fence) : NULL;
 			cds_list_add_tail(&t->node, &c->pending);
+		} else { /* told again before it has answered: this answer is what counts */
+			unused = *fence;
+			*fence = NULL;
 		}
 		t->seq = seq;
 		t->until_ns = now_ns() + (uint64_t)dma_remote_patience_ms * 1000000;
@@ -78,6 +81,9 @@ uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, s
 			set_timer(t->until_ns);
 	}
 	fl_unlock(&service.lock);
+	if (unused)
+		dma_fence_signal(unused);
+	dma_fence_put(unused);
 	return seq;
 }
 

@@ -449,6 +449,50 @@ static void map_fails_at_a_fault(void)
 	end(d, fd);
 }
 
+/* ---- memory of another process, which did not wait for a copy of ours any longer ---- */
+
+static char lent[P] __attribute__((aligned(4096)));
+static uint32_t mark;
+
+static int lent_map(struct dma_buf_attachment *attach, enum dma_data_direction dir, struct sg_table **sgt)
+{
+	*sgt = dma_buf_alloc_sgt(1);
+	(*sgt)->sgl[0] = (struct scatterlist){(uintptr_t)lent, P, 0};
+	(*sgt)->revoked = &mark;
+	return 0;
+}
+
+static void lent_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt, enum dma_data_direction dir)
+{
+	free(sgt);
+}
+
+static void lent_release(struct dma_buf *dmabuf)
+{
+}
+
+static void too_late(enum kind kind)
+{
+	static const struct dma_buf_ops ops = {.map_dma_buf = lent_map, .unmap_dma_buf = lent_unmap, .release = lent_release};
+	struct dma_buf *d;
+	struct ib_umem *u;
+	uint64_t w = 5;
+	int fd;
+
+	CHECK(!dma_buf_export(&(struct dma_buf_export_info){.exp_name = "lent", .ops = &ops, .size = P, .storage = -1}, &d));
+	fd = dma_buf_fd(d, O_CLOEXEC);
+	CHECK(!get(kind, 0, P, fd, &u));
+	mark = 0;
+	CHECK(!u->ops->copy(u, KEY, 8, &w, 8, true) && !u->ops->copy(u, KEY, 8, &w, 8, false) && w == 5);
+	CHECK(!u->ops->atomic(u, KEY, 8, false, 1, 0, &w) && w == 5);
+	mark = 1;
+	/* whatever it was, it is not done; and there is no fault that would help */
+	CHECK(u->ops->copy(u, KEY, 8, &w, 8, true) == -EACCES && u->ops->copy(u, KEY, 8, &w, 8, false) == -EACCES);
+	CHECK(u->ops->atomic(u, KEY, 8, false, 1, 0, &w) == -EACCES);
+	ib_umem_release(u);
+	close(fd);
+}
+
 int main(void)
 {
 	umem_start();
@@ -460,6 +504,7 @@ int main(void)
 		ranges(kind);
 		refused_by_device(kind);
 		exporter_fails(kind);
+		too_late(kind);
 	}
 	dynamic_follows();
 	pinned_stays(PINNED);
