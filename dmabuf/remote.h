@@ -45,7 +45,7 @@
 
 #include "dmabuf/dma-buf.h"
 
-extern int dma_remote_patience_ms; /* 10 s; tests have less */
+extern _Atomic int dma_remote_patience_ms; /* 10 s; tests have less */
 
 /* The token of this process, which is ready to be asked from now on; 0: it cannot be. */
 uint64_t dma_remote_serve(void);

@@ -32,7 +32,7 @@
 
 #define MAX_CALLS 65536 /* that wait for the worker: more than a process has a reason for */
 
-int dma_remote_patience_ms = 10000;
+_Atomic int dma_remote_patience_ms = 10000;
 
 static struct {
 	struct fl_mutex start; /* whether it runs */

@@ -197,7 +197,7 @@ static inline int peer_do(struct importer *im, const struct peer_cmd *c, int *fd
 	case PEER_HAMMER:
 		h = malloc(sizeof(*h));
 		*h = (struct hammer){im, *c};
-		return -pthread_create(&thread, NULL, hammer_thread, h);
+		return -(pthread_create(&thread, NULL, hammer_thread, h) ?: pthread_detach(thread));
 	case PEER_EXPORT:
 		return peer_export(c, fd);
 	case PEER_FILL_TABLE:

@@ -225,7 +225,7 @@ static void revoke_race(void **state)
 	struct peer p[2] = {peer_start(), peer_start()};
 	unsigned seed = 1;
 
-	for (int round = 0; round < 60; round++) {
+	for (int round = 0; round < 30; round++) {
 		int fd = buffer(dev, PAGE);
 		struct user u[2] = {{&p[0], fd, DYNAMIC}, {&p[1], fd, REVOCABLE}};
 		struct faultline_dmabuf_info i;
