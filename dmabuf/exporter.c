@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include "dmabuf/internal.h"
 #include "mm/mm.h"
+#include "util/cancel.h"
 
 #define PAGE	     4096ul
 #define DEFAULT_SIZE (16ul << 20)
@@ -52,6 +53,7 @@ err:
 
 int exporter_open(const struct faultline_dmabuf_device_attr *attr, struct faultline_dmabuf_device **out)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	int err;
 
@@ -82,6 +84,7 @@ int exporter_open(const struct faultline_dmabuf_device_attr *attr, struct faultl
 
 int exporter_close(struct faultline_dmabuf_device *dev)
 {
+	NO_CANCEL;
 	bool busy;
 
 	if (dev->pid != getpid())
@@ -101,6 +104,7 @@ int exporter_close(struct faultline_dmabuf_device *dev)
 
 int exporter_device_info(struct faultline_dmabuf_device *dev, struct faultline_dmabuf_device_info *info)
 {
+	NO_CANCEL;
 	if (dev->pid != getpid())
 		return -EIO;
 	dma_buf_reap();
@@ -119,6 +123,7 @@ int exporter_device_info(struct faultline_dmabuf_device *dev, struct faultline_d
 
 int exporter_alloc(struct faultline_dmabuf_device *dev, size_t size, unsigned flags, int *fd)
 {
+	NO_CANCEL;
 	struct dma_buf *dmabuf;
 	int err;
 
@@ -144,6 +149,7 @@ int exporter_alloc(struct faultline_dmabuf_device *dev, size_t size, unsigned fl
 
 int exporter_evict(struct faultline_dmabuf_device *dev, size_t bytes)
 {
+	NO_CANCEL;
 	if (dev->pid != getpid())
 		return -EIO;
 	dma_buf_reap();
@@ -177,6 +183,7 @@ static int get(int fd, struct dma_buf **dmabuf, struct faultline_dmabuf_device *
 
 int exporter_access(int fd, size_t offset, void *buf, size_t length, bool write)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -194,6 +201,7 @@ int exporter_access(int fd, size_t offset, void *buf, size_t length, bool write)
 
 int exporter_mmap(int fd, size_t offset, size_t length, int prot, void **addr)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -207,6 +215,7 @@ int exporter_mmap(int fd, size_t offset, size_t length, int prot, void **addr)
 
 int exporter_munmap(int fd, void *addr, size_t length)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -223,6 +232,7 @@ int exporter_munmap(int fd, void *addr, size_t length)
 
 int exporter_cpu_access(int fd, bool begin)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -236,6 +246,7 @@ int exporter_cpu_access(int fd, bool begin)
 
 int exporter_move(int fd, enum faultline_dmabuf_place to)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -252,6 +263,7 @@ int exporter_move(int fd, enum faultline_dmabuf_place to)
 
 int exporter_revoke(int fd)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf *b;
 	int err = get(fd, &b, &dev);
@@ -265,6 +277,7 @@ int exporter_revoke(int fd)
 
 int exporter_info(int fd, struct faultline_dmabuf_info *info)
 {
+	NO_CANCEL;
 	struct faultline_dmabuf_device *dev;
 	struct dma_buf_attachment *a;
 	struct dma_buf *b;
@@ -292,6 +305,7 @@ int exporter_info(int fd, struct faultline_dmabuf_info *info)
 
 int exporter_fail(int fd, enum faultline_dmabuf_call call, int err)
 {
+	NO_CANCEL;
 	static const enum dma_buf_fail what[] = {
 		[FAULTLINE_DMABUF_CALL_ATTACH] = DMA_BUF_FAIL_ATTACH,
 		[FAULTLINE_DMABUF_CALL_PIN] = DMA_BUF_FAIL_PIN,
@@ -313,6 +327,7 @@ int exporter_fail(int fd, enum faultline_dmabuf_call call, int err)
 
 int exporter_totals(struct faultline_dmabuf_totals *totals)
 {
+	NO_CANCEL;
 	struct dma_buf_totals t;
 
 	dma_buf_reap();

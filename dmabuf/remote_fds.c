@@ -39,7 +39,8 @@ int dma_remote_keep(int fd)
 	for (unsigned i = 0; fd >= 0 && i < MAX_FDS; i++) {
 		int nobody = 0;
 
-		if (!atomic_load_explicit(&kept[i], memory_order_relaxed) && atomic_compare_exchange_strong(&kept[i], &nobody, fd + 1))
+		if (!atomic_load_explicit(&kept[i], memory_order_relaxed) &&
+		    atomic_compare_exchange_strong(&kept[i], &nobody, fd + 1))
 			return fd;
 	}
 	if (fd < 0)

@@ -22,7 +22,6 @@
 #include "dmabuf/internal.h"
 #include "mm/mm.h"
 #include "util/clock.h"
-#include "util/cancel.h"
 #include "util/log.h"
 #include "util/provoke.h"
 #include "util/usock.h"
@@ -188,7 +187,6 @@ static void say_slow(struct remote *r)
  */
 static int call_fd(struct remote *r, struct dma_remote_msg msg, int sends, struct dma_remote_msg *a, int *fd)
 {
-	NO_CANCEL;
 	long begun = now_ms(), now = begun;
 	bool said = false;
 	int got = -1, err;
@@ -305,8 +303,6 @@ static int remote_pin(struct dma_buf_attachment *attach)
 
 static void remote_unpin(struct dma_buf_attachment *attach)
 {
-	NO_CANCEL;
-
 	post(attach->dmabuf->priv, (struct dma_remote_msg){.type = DMA_REMOTE_UNPIN, .id = id_of(attach)}, -1);
 }
 
@@ -388,7 +384,6 @@ err_free:
 
 static void remote_unmap(struct dma_buf_attachment *attach, struct sg_table *sgt, enum dma_data_direction dir)
 {
-	NO_CANCEL;
 	struct remote_map *m = sgt->priv;
 
 	munmap(m->addr, attach->dmabuf->size);
@@ -530,7 +525,6 @@ err_fd:
 
 int dma_remote_import(int fd, uint64_t token, struct dma_buf **dmabuf)
 {
-	NO_CANCEL;
 	int err = import(fd, token, dmabuf);
 
 	if (err)

@@ -206,6 +206,38 @@ static void without_inotify(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void *cancelled_thread(void *arg)
+{
+	struct faultline_dmabuf_totals t;
+	char b = 0;
+	int fd = *(int *)arg;
+
+	pthread_cancel(pthread_self()); /* at the first cancellation point that there is */
+	exporter_totals(&t);
+	exporter_access(fd, 0, &b, 1, true);
+	exporter_move(fd, FAULTLINE_DMABUF_SYSTEM);
+	*(int *)arg = -1;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* a thread of the program's that is cancelled takes no lock along */
+static void cancelled(void **state)
+{
+	struct faultline_dmabuf_device *dev = device(FAULTLINE_DMABUF_VRAM, 0, 0);
+	int fd = buffer(dev, PAGE), arg = fd;
+	pthread_t t;
+	void *ret;
+
+	assert_int_equal(pthread_create(&t, NULL, cancelled_thread, &arg), 0);
+	assert_int_equal(pthread_join(t, &ret), 0);
+	assert_ptr_equal(ret, PTHREAD_CANCELED);
+	assert_int_equal(arg, -1); /* it came to the end of them */
+	assert_int_equal(buffers(), 1);
+	close(fd);
+	assert_int_equal(exporter_close(dev), 0);
+}
+
 static void not_dma_bufs(void **state)
 {
 	int memfd = memfd_create("faultline-dmabuf", MFD_CLOEXEC), file, sock[2];
@@ -274,7 +306,7 @@ int main(void)
 		cmocka_unit_test(without_inotify),
 		cmocka_unit_test(copies),      cmocka_unit_test(many),	       cmocka_unit_test(importers_keep_it),
 		cmocka_unit_test(to_another_process), cmocka_unit_test(fork_shares),
-		cmocka_unit_test(not_dma_bufs), cmocka_unit_test(kernels),
+		cmocka_unit_test(not_dma_bufs), cmocka_unit_test(kernels), cmocka_unit_test(cancelled),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
