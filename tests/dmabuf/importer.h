@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,10 @@ struct importer {
 	bool revoked;	      /* under resv */
 	pthread_mutex_t lock; /* the device's table: sgt is usable */
 	bool usable;
+	/* a copy that is under way for long (peer.h) */
+	pthread_t copying;
+	sem_t within, go_on;
+	int late;
 };
 
 /* the device can use it no more, when this returns */
@@ -166,6 +171,14 @@ static inline void importer_walk(struct importer *im, size_t offset, char *buf, 
 	}
 }
 
+/* after a copy, as every importer has to look (struct sg_table): what was too late is not done */
+static inline int importer_too_late(struct importer *im)
+{
+	uint32_t *revoked = (uint32_t *)(uintptr_t)im->sgt->revoked;
+
+	return revoked && __atomic_fetch_or(revoked, 0, __ATOMIC_SEQ_CST) ? -ENODEV : 0;
+}
+
 /* DMA: faults, as a device with on-demand paging does, until it could copy */
 static inline int importer_dma(struct importer *im, size_t offset, void *buf, size_t length, bool write)
 {
@@ -174,11 +187,8 @@ static inline int importer_dma(struct importer *im, size_t offset, void *buf, si
 
 		pthread_mutex_lock(&im->lock);
 		if (im->usable) {
-			const uint32_t *revoked = im->sgt->revoked;
-
 			importer_walk(im, offset, buf, length, write);
-			/* as every importer has to (struct sg_table): too late is not done */
-			err = revoked && __atomic_fetch_or((uint32_t *)(uintptr_t)revoked, 0, __ATOMIC_SEQ_CST) ? -ENODEV : 0;
+			err = importer_too_late(im);
 			pthread_mutex_unlock(&im->lock);
 			return err;
 		}

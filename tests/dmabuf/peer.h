@@ -8,6 +8,7 @@
 
 #include "importer.h"
 
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -22,7 +23,8 @@ enum peer_op {
 	PEER_TOLD,    /* slot -> how often */
 	PEER_REVOKED, /* slot */
 	PEER_TOTALS,  /* -> all that is there now, and rules that were broken */
-	PEER_HAMMER,  /* slot, offset: a thread counts in a word there from now on; arg: milliseconds within a copy */
+	PEER_BEGIN,   /* slot: a copy by a thread of its own, which is within it when this returns */
+	PEER_END,     /* slot: the end of the copy -> what has become of it */
 	PEER_EXPORT,  /* kind, length -> a descriptor */
 	PEER_FILL_TABLE, /* of descriptors, to the last */
 	PEER_FORK,    /* a child that stays -> its pid */
@@ -122,31 +124,20 @@ static inline int peer_count(struct importer *im, const struct peer_cmd *c)
 	return err;
 }
 
-struct hammer {
-	struct importer *im;
-	struct peer_cmd cmd;
-};
-
-/* as a device: a copy that takes its time, and nobody takes the mapping away within it */
-static inline void *hammer_thread(void *arg)
+/* as a device: within a copy, which nobody takes the mapping away from, until it is let go */
+static inline void *copy_thread(void *arg)
 {
-	struct hammer *h = arg;
-	uint64_t n = 0;
-	int err = 0;
+	struct importer *im = arg;
+	uint64_t n = 1;
 
-	while (!err) {
-		pthread_mutex_lock(&h->im->lock);
-		if (h->im->usable) {
-			n++;
-			importer_walk(h->im, h->cmd.offset, (char *)&n, 8, true);
-			usleep((unsigned)h->cmd.arg * 1000);
-			importer_walk(h->im, h->cmd.offset + 8, (char *)&n, 8, true);
-		}
-		pthread_mutex_unlock(&h->im->lock);
-		usleep(1000); /* others want the lock, too */
-		err = importer_map(h->im);
-	}
-	free(h);
+	pthread_mutex_lock(&im->lock);
+	importer_walk(im, 64, (char *)&n, 8, true);
+	sem_post(&im->within);
+	while (sem_wait(&im->go_on))
+		;
+	importer_walk(im, 72, (char *)&n, 8, true);
+	im->late = importer_too_late(im);
+	pthread_mutex_unlock(&im->lock);
 	return NULL;
 }
 
@@ -167,8 +158,6 @@ static inline int peer_do(struct importer *im, const struct peer_cmd *c, int *fd
 	};
 	struct faultline_dmabuf_totals t;
 	struct rlimit few = {64, 64};
-	struct hammer *h;
-	pthread_t thread;
 	int ret = 0;
 
 	switch (c->op) {
@@ -194,10 +183,17 @@ static inline int peer_do(struct importer *im, const struct peer_cmd *c, int *fd
 	case PEER_TOTALS:
 		exporter_totals(&t);
 		return (int)(t.buffers + t.attachments + t.maps + t.pins + t.rule_breaks);
-	case PEER_HAMMER:
-		h = malloc(sizeof(*h));
-		*h = (struct hammer){im, *c};
-		return -(pthread_create(&thread, NULL, hammer_thread, h) ?: pthread_detach(thread));
+	case PEER_BEGIN:
+		sem_init(&im->within, 0, 0);
+		sem_init(&im->go_on, 0, 0);
+		ret = importer_map(im) ?: -pthread_create(&im->copying, NULL, copy_thread, im);
+		while (!ret && sem_wait(&im->within))
+			;
+		return ret;
+	case PEER_END:
+		sem_post(&im->go_on);
+		pthread_join(im->copying, NULL);
+		return im->late;
 	case PEER_EXPORT:
 		return peer_export(c, fd);
 	case PEER_FILL_TABLE:
