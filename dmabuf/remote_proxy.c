@@ -193,7 +193,7 @@ static int make_page(struct dma_remote_conn *c)
 
 static void hello(struct dma_remote_conn *c, const struct dma_remote_call *call)
 {
-	int err = call->msg.err < 0 ? -EMFILE : call->fd < 0 || c->dmabuf ? -EPROTO : 0, fd = -1;
+	int err = call->msg.err < 0 ? -EMFILE : call->fd < 0 || c->dmabuf || c->page ? -EPROTO : 0, fd = -1;
 
 	if (!err && call->msg.num != DMA_REMOTE_VERSION)
 		err = -EPROTO;
