@@ -268,19 +268,19 @@ child(struct run *run, pid_t parent, const sigset_t *mask, int failed)
 /* 0: there is a child, in run->executed whether it got as far as the program; or negative errno */
 static int start(struct run *run)
 {
+	/* what others send to end or to tell a program, not what is of its own doing or stops it */
+	static const int ours[] = {SIGCHLD, SIGINT,    SIGQUIT, SIGTERM, SIGHUP,  SIGUSR1,
+				   SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU, SIGPWR};
 	pid_t self = getpid();
 	sigset_t mask, old;
 	int failed[2], what;
 	ssize_t n;
 
 	sigemptyset(&mask);
-	sigaddset(&mask, SIGCHLD);
-	sigaddset(&mask, SIGINT);
-	sigaddset(&mask, SIGQUIT);
-	sigaddset(&mask, SIGTERM);
-	sigaddset(&mask, SIGHUP);
-	sigaddset(&mask, SIGUSR1);
-	sigaddset(&mask, SIGUSR2);
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+		sigaddset(&mask, ours[i]);
+	for (int sig = SIGRTMIN; sig <= SIGRTMAX; sig++)
+		sigaddset(&mask, sig);
 	/* blocked before there is a program, so that none of its signals is lost */
 	sigprocmask(SIG_BLOCK, &mask, &old);
 	run->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -377,6 +377,7 @@ static int report(struct run *run, int status)
 
 	/* past RLIMIT_FSIZE that is EFBIG; the program, which had its own, is gone */
 	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN); /* who reads the report may be gone, and the status is the program's */
 	if (!err && run->output)
 		err = write_file(run->output, text, size);
 	if (err)

@@ -256,39 +256,45 @@ static int make_root(struct sysfs *s, const char *above)
 			return -errno;
 		s->lock = lock_dir(s->root);
 		if (s->lock >= 0 && !stat(s->root, &st))
-			return chmod(s->root, 0755) ? -errno : 0; /* a program may go on as another user */
+			return chmod(s->root, 0755) ? -errno : 0; /* mkdtemp() makes it for one user */
 		if (s->lock >= 0)
 			close(s->lock);
 	}
 	return -EAGAIN;
 }
 
-int sysfs_make(struct sysfs *s)
+static int make_in(struct sysfs *s, const char *above)
 {
-	const char *places[] = {getenv("TMPDIR"), "/tmp", "/dev/shm"};
 	struct ib_device *const *dev;
-	sighandler_t was;
 	int n = ib_get_devices(&dev);
 
-	s->err = -ENOENT;
-	s->lock = -1;
-	for (size_t i = 0; s->err && i < sizeof(places) / sizeof(places[0]); i++) {
-		if (!places[i] || places[i][0] != '/')
-			continue;
-		sweep(places[i]);
-		s->err = make_root(s, places[i]);
-	}
+	sweep(above);
+	s->err = make_root(s, above);
 	if (s->err)
 		return s->err;
-	/* what RLIMIT_FSIZE refuses is an error like others, for us and not for the program */
-	was = signal(SIGXFSZ, SIG_IGN);
 	put(s, "6", "sys/class/infiniband_verbs/abi_version");
 	for (int i = 0; i < n; i++)
 		put_device(s, dev[i]);
-	signal(SIGXFSZ, was);
 	if (s->err)
 		sysfs_remove(s);
 	return s->err;
+}
+
+int sysfs_make(struct sysfs *s)
+{
+	const char *places[] = {getenv("TMPDIR"), "/tmp", "/dev/shm"};
+	/* what RLIMIT_FSIZE refuses is an error like others, for us and not for the program */
+	sighandler_t was = signal(SIGXFSZ, SIG_IGN);
+	mode_t mask = umask(022); /* a program may go on as another user */
+	int err = -ENOENT;
+
+	s->lock = -1;
+	for (size_t i = 0; err && i < sizeof(places) / sizeof(places[0]); i++)
+		if (places[i] && places[i][0] == '/')
+			err = make_in(s, places[i]);
+	umask(mask);
+	signal(SIGXFSZ, was);
+	return err;
 }
 
 void sysfs_remove(struct sysfs *s)

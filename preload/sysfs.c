@@ -13,12 +13,14 @@
 #include "preload/preload.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -55,15 +57,26 @@ static bool below(const char *path, const char *dir, const char *next)
 	return !strncmp(path, dir, n) && strchr(next, path[n]); /* the end of the string is among them */
 }
 
+/* A program may ask the kernel whether a place is one by giving it as a path: that is EFAULT, and not to be touched. */
+static bool readable(const char *path)
+{
+	int saved = errno;
+	/* the kernel reads 8 bytes before it looks at the first argument, which is none */
+	bool yes = syscall(SYS_rt_sigprocmask, -1, path, NULL, 8) && errno == EINVAL;
+
+	errno = saved;
+	return yes;
+}
+
 /* noipa: the headers promise that no path is NULL; programs pass it all the same */
 __attribute__((noipa)) static const char *place(const char *path, char in_tree[LONGEST])
 {
-	if (!path || path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
+	find_root();
+	if (!path || !root[0] || !readable(path) || path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
 		return path;
 	if (!below(path, "/sys/class/infiniband", "/_") && !below(path, "/dev/infiniband", "/"))
 		return path;
-	find_root();
-	if (!root[0] || strlen(root) + strlen(path) >= LONGEST)
+	if (strlen(root) + strlen(path) >= LONGEST)
 		return path;
 	strcpy(stpcpy(in_tree, root), path);
 	return in_tree;

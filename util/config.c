@@ -55,7 +55,7 @@ static const char *check_name(const char *v)
 	for (const char *p = v; *p; p++)
 		if (!isalnum((unsigned char)*p) && *p != '_' && *p != '-' && *p != '.')
 			return "may hold letters, digits, '_', '-' and '.' only";
-	return NULL;
+	return *v == '.' ? "may not begin with '.'" : NULL;
 }
 
 static const char *check_netdev(const char *v)

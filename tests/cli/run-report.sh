@@ -72,4 +72,9 @@ if printf 'int main(void) { return 0; }' | cc -Wl,-rpath,/x,--disable-new-dtags 
 	expect 0 "$FAULTLINE" run -- "$tmp/rpath"
 	says err 'RPATH'
 fi
+# nobody reads: the status is the program's all the same
+{ "$FAULTLINE" run -- sh -c 'sleep 0.3; exit 3' 2>&1; echo $? >"$tmp/status"; } | true
+sleep 0.1
+wait_until 10 test -s "$tmp/status" || fail 'no status'
+says status '^3$'
 finish

@@ -55,6 +55,11 @@ says out 'no files of the device .*: File too large' '^it runs$'
 ! grep -q 'without end' "$tmp/out" || fail 'SIGXFSZ is ignored in the program'
 gone || fail 'what could not be written is left behind'
 
+# a program that goes on as another user finds them, whatever the mask
+(umask 077 && "$FAULTLINE" run -q -- sh -c 'umask; stat -L -c %a /sys/class/infiniband /dev/infiniband') >"$tmp/out"
+says out '^0077$' '^755$'
+! grep -q '^7[0-4]' "$tmp/out" || fail 'a directory is for one user'
+
 # another directory where TMPDIR is none
 TMPDIR=/nonexistent expect 0 "$FAULTLINE" run -q -- ls $class
 says out '_fl0$'

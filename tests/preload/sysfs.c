@@ -168,6 +168,8 @@ static void elsewhere(void)
 	CHECK(!access("/sys/class/net/lo", F_OK) && !access("/dev/null", W_OK) && !access("/proc/self/maps", R_OK));
 	CHECK(access("/sys/class/infinibands", F_OK) && access("/dev/infinibandit", F_OK));
 	CHECK(any_access(NULL, F_OK) && errno == EFAULT);
+	CHECK(any_access((const char *)1, F_OK) && errno == EFAULT);
+	CHECK(any_access((const char *)-4096, F_OK) && errno == EFAULT);
 }
 
 int main(void)
