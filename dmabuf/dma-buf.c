@@ -155,11 +155,8 @@ void dma_buf_reap(void)
 	reap(true);
 	/* what another thread has found closed is gone, too */
 	fl_lock(&table.lock);
-	while (table.destroying) {
-		fl_lock_released(&table.lock);
-		pthread_cond_wait(&table.destroyed, &table.lock.m);
-		fl_lock_acquired(&table.lock);
-	}
+	while (table.destroying)
+		fl_cond_wait(&table.destroyed, &table.lock);
 	fl_unlock(&table.lock);
 }
 

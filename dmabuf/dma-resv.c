@@ -87,7 +87,7 @@ int dma_resv_lock(struct dma_resv *obj, struct ww_acquire_ctx *ctx)
 		else if (ctx && ctx->acquired && obj->ctx && obj->ctx->stamp < ctx->stamp)
 			err = -EDEADLK;
 		else
-			pthread_cond_wait(&obj->freed, &obj->lock.m);
+			fl_cond_wait(&obj->freed, &obj->lock);
 	}
 	obj->served += queues; /* none of the queue leaves it without */
 	if (!err)

@@ -361,6 +361,7 @@ void dma_remote_work(struct dma_remote_conn *c)
 {
 	struct dma_remote_call *call;
 	struct proxy *p, *next;
+	bool ended;
 
 	for (;;) {
 		call = dma_remote_next(c, false);
@@ -373,11 +374,12 @@ void dma_remote_work(struct dma_remote_conn *c)
 			break;
 		}
 	}
-	/* it has ended, whatever it had: no thread of it runs any more */
-	if (!cds_list_empty(&c->proxies) && !c->given_up)
-		dma_buf_count(DMA_BUF_IMPORTERS_ENDED, 1);
+	/* it has ended, whatever it had: no thread of it runs any more. Counted when what it had is gone: who sees the one
+	 * sees the other */
+	ended = !cds_list_empty(&c->proxies) && !c->given_up;
 	cds_list_for_each_entry_safe(p, next, &c->proxies, node)
 		proxy_free(p);
+	dma_buf_count(DMA_BUF_IMPORTERS_ENDED, ended);
 	if (c->dmabuf)
 		dma_buf_put(c->dmabuf);
 	if (c->page)

@@ -90,11 +90,8 @@ uint32_t dma_remote_tell(struct dma_remote_conn *c, struct dma_remote_told *t, s
 void dma_remote_wait_told(struct dma_remote_conn *c, struct dma_remote_told *t)
 {
 	fl_lock(&service.lock);
-	while (!cds_list_empty(&t->node)) {
-		fl_lock_released(&service.lock);
-		pthread_cond_wait(&c->answered, &service.lock.m);
-		fl_lock_acquired(&service.lock);
-	}
+	while (!cds_list_empty(&t->node))
+		fl_cond_wait(&c->answered, &service.lock);
 	fl_unlock(&service.lock);
 }
 
@@ -227,11 +224,8 @@ struct dma_remote_call *dma_remote_next(struct dma_remote_conn *c, bool undo)
 	struct dma_remote_call *call = NULL;
 
 	fl_lock(&service.lock);
-	while (!undo && (c->over || !c->num_calls) && !c->released && !(c->lost && !c->given_up)) {
-		fl_lock_released(&service.lock);
-		pthread_cond_wait(&c->work, &service.lock.m);
-		fl_lock_acquired(&service.lock);
-	}
+	while (!undo && (c->over || !c->num_calls) && !c->released && !(c->lost && !c->given_up))
+		fl_cond_wait(&c->work, &service.lock);
 	if (c->num_calls)
 		call = cds_list_first_entry(&c->calls, struct dma_remote_call, node);
 	/* of who is gone, or lost, nothing is done that it asked for */

@@ -16,7 +16,8 @@ static uint64_t counts[DMA_BUF_COUNT_NUM];
 
 void dma_buf_count(enum dma_buf_count what, long n)
 {
-	__atomic_fetch_add(&counts[what], (uint64_t)n, __ATOMIC_RELAXED);
+	/* release: who sees that an importer has ended sees what went with it; pairs with dma_buf_totals() */
+	__atomic_fetch_add(&counts[what], (uint64_t)n, __ATOMIC_RELEASE);
 }
 
 void dma_buf_reset_counts(void)
@@ -26,7 +27,9 @@ void dma_buf_reset_counts(void)
 
 void dma_buf_totals(struct dma_buf_totals *t)
 {
-#define GET(what) __atomic_load_n(&counts[DMA_BUF_##what], __ATOMIC_RELAXED)
+#define GET(what) __atomic_load_n(&counts[DMA_BUF_##what], __ATOMIC_ACQUIRE)
+	uint64_t ended = GET(IMPORTERS_ENDED), lost = GET(IMPORTERS_LOST); /* before what they had */
+
 	*t = (struct dma_buf_totals){
 		.buffers = GET(BUFFERS),
 		.attachments = GET(ATTACHMENTS),
@@ -38,8 +41,8 @@ void dma_buf_totals(struct dma_buf_totals *t)
 		.revocations = GET(REVOCATIONS),
 		.fence_waits = GET(FENCE_WAITS),
 		.rule_breaks = GET(RULE_BREAKS),
-		.importers_ended = GET(IMPORTERS_ENDED),
-		.importers_lost = GET(IMPORTERS_LOST),
+		.importers_ended = ended,
+		.importers_lost = lost,
 	};
 #undef GET
 }
