@@ -19,6 +19,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include "hw/hw.h"
+#include "mm/mm.h"
 #include "util/cancel.h"
 
 #define TICK_NS	      1000000ull
@@ -216,11 +217,6 @@ static int engine_open(struct hca_engine *e)
 	return 0;
 }
 
-int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name)
-{
-	return mm_thread(thread, NULL, fn, arg, name);
-}
-
 static void engine_close(struct hca_engine *e)
 {
 	if (e->epoll_fd >= 0)
@@ -240,7 +236,7 @@ static int engine_new(struct hca_engine **out)
 	e->epoll_fd = e->kick_fd = -1; /* none: 0 is the application's */
 	rc = engine_open(e);
 	if (!rc)
-		rc = hca_thread(&e->thread, engine_main, e, "faultline");
+		rc = mm_thread(&e->thread, NULL, engine_main, e, "faultline");
 	if (rc)
 		engine_close(e);
 	else

@@ -568,8 +568,6 @@ static inline void pf_done(struct hca_qp *qp, enum qp_role role)
 int engine_start(struct hca_node *node);
 void engine_fork_child(struct hca_node *node);
 void pf_fork_child(void);
-/* as mm_thread() */
-int hca_thread(pthread_t *thread, void *(*fn)(void *), void *arg, const char *name);
 void engine_kick(void);
 /* progress by an application's thread; returns trains taken */
 int engine_poll(void);

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include "hw/fault_model.h"
 #include "hw/pf.h"
+#include "mm/mm.h"
 #include "util/provoke.h"
 
 #define PF_QUEUE 256 /* faults at a time */
@@ -58,7 +59,7 @@ static int enough_workers(unsigned busy, unsigned queued)
 
 	if (busy + queued <= pfq.workers || pfq.workers >= fault_model->workers)
 		return 0;
-	rc = hca_thread(&thread, worker, NULL, "faultline-pf");
+	rc = mm_thread(&thread, NULL, worker, NULL, "faultline-pf");
 	if (!rc)
 		pfq.workers++;
 	return rc;
@@ -160,7 +161,7 @@ static void *worker(void *arg)
 	for (;;) {
 		fl_lock(&pfq.lock);
 		while (cds_list_empty(&pfq.list))
-			pthread_cond_wait(&pfq.cond, &pfq.lock.m);
+			fl_cond_wait(&pfq.cond, &pfq.lock);
 		work = cds_list_first_entry(&pfq.list, struct pf_work, node);
 		cds_list_del(&work->node);
 		pfq.queued--;

@@ -6,7 +6,7 @@
  * that tree, in calls that take a path. The tree is real, so that what follows (reading a directory, relative
  * paths, children) needs no help of ours; devices that the kernel may have are not seen beside it, as by verbs.
  *
- * A call costs a comparison or two more. Calls that take a descriptor and a path relative to it are the kernel's.
+ * A call costs a short system call more, which asks whether the path may be read. Calls that take a descriptor and a path relative to it are the kernel's.
  */
 #undef _FILE_OFFSET_BITS /* open() and open64() are two symbols here */
 #undef _FORTIFY_SOURCE

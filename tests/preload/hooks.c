@@ -17,15 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "preload/preload.h"
+#include "check.h"
 
 #define P 4096ul
-#define CHECK(x)                                                                                   \
-	do {                                                                                       \
-		if (!(x)) {                                                                        \
-			fprintf(stderr, "%s:%d: %s (%m)\n", __FILE__, __LINE__, #x);               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
 
 extern const struct faultline_preload_ops faultline_preload_ops;
 

@@ -15,14 +15,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
-
-#define CHECK(x)                                                                                   \
-	do {                                                                                       \
-		if (!(x)) {                                                                        \
-			fprintf(stderr, "%s:%d: %s (%m)\n", __FILE__, __LINE__, #x);               \
-			exit(1);                                                                   \
-		}                                                                                  \
-	} while (0)
+#include "check.h"
 
 #define CLASS  "/sys/class/infiniband"
 #define DEVICE CLASS "/mlx5_fl0"
